@@ -1,0 +1,46 @@
+"""Upper confidence limits for the mean of independent terms: the Monte-Carlo step of section 3.5, and hold-out."""
+
+from __future__ import annotations
+
+import math
+
+from scipy import special
+
+from pacbayes.bounds.binary_kl import kl_inverse
+from pacbayes.bounds.pac_bayes import check_delta
+from pacbayes.errors import InvalidInput
+
+
+def chernoff_upper(mean: float, n: int, delta: float, *, two_sided: bool = False) -> float:
+    """``kl_inverse(mean, log(1/delta)/n)``: above the true mean with probability at least 1 - delta.
+
+    For independent terms in [0, 1], not necessarily with the same mean (Hoeffding 1963, theorem 1). The paper
+    writes ``log(2/delta)`` (Langford and Caruana 2002), which also limits the mean from below: ``two_sided=True``.
+    """
+    check_delta(delta)
+    if n < 1 or not 0 <= mean <= 1:
+        raise InvalidInput(f"a mean in [0, 1] of at least one term is needed, not {mean} of {n}")
+    # The quotient may be rounded down by an ulp; the factor puts it back above.
+    return kl_inverse(mean, math.log((2 if two_sided else 1) / delta) / n * (1 + 1e-15))
+
+
+def clopper_pearson_upper(errors: int, n: int, delta: float) -> float:
+    """The largest p for which ``errors`` or fewer of n have probability delta or more.
+
+    Exact for independent 0-1 terms of one mean, and valid for independent 0-1 terms of different means whose
+    average is sought (Hoeffding 1956, theorem 5), as long as it is above (errors + 1)/n, which is enforced.
+
+    >>> clopper_pearson_upper(0, 100, 0.05) > 1 - 0.05 ** (1 / 100)
+    True
+    """
+    check_delta(delta)
+    if n < 1 or not 0 <= errors <= n:
+        raise InvalidInput(f"0 <= errors <= n and n >= 1 are needed, not errors = {errors} of n = {n}")
+    if errors == n:
+        return 1.0
+    p = float(special.betaincinv(errors + 1, n - errors, 1 - delta))
+    # betaincinv is good to about 1e-12: step up until the tail itself says so.
+    p *= 1 + 1e-12
+    while p < 1 and special.bdtr(errors, n, p) > delta:
+        p *= 1 + 1e-10
+    return min(1.0, max(p * (1 + 1e-12), (errors + 1) / n))

@@ -1,0 +1,87 @@
+"""Proposition 1: four upper bounds on the true risk, as functions of (risk, penalty), and plain ERM.
+
+Each takes floats or tensors. As training objectives the penalty may carry kappa; in a certificate it never does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from pacbayes.bounds.binary_kl import kl_inverse
+from pacbayes.errors import InvalidInput
+
+Value = TypeVar("Value", float, Tensor)
+
+# Below this the square roots' slopes are cut off: the penalty of m examples is above log(2)/m.
+_ROOT_FLOOR = 1e-12
+
+
+def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0) -> Value:
+    """``Pen = kappa (KL(Q‖P) + log(2 sqrt(m)/delta)) / m``, equations (1) and (7).
+
+    >>> round(penalty(0.0, 30_000, 0.025), 7)
+    0.0003179
+    """
+    check_delta(delta)
+    if m < 8:
+        raise InvalidInput(f"the bounds need at least 8 examples, and m = {m}")
+    return (kl + math.log(2 * math.sqrt(m) / delta)) * (kappa / m)
+
+
+def check_delta(delta: float, name: str = "delta") -> None:
+    if not 0 < delta < 1:
+        raise InvalidInput(f"{name} must lie strictly between 0 and 1, and is {delta}")
+
+
+def invKL(risk: Value, penalty: Value) -> Value:
+    """(3a): ``kl_inverse(risk | penalty)``, the tightest of the four."""
+    return kl_inverse(risk, penalty)
+
+
+def McAll(risk: Value, penalty: Value) -> Value:
+    """(3b), McAllester: ``risk + sqrt(penalty/2)``."""
+    return risk + _root(penalty / 2)
+
+
+def quad(risk: Value, penalty: Value) -> Value:
+    """(3c): ``(sqrt(risk + penalty/2) + sqrt(penalty/2))²``."""
+    return (_root(risk + penalty / 2) + _root(penalty / 2)) ** 2
+
+
+def lbd(risk: Value, penalty: Value, lam: Value | float | None = None) -> Value:
+    """(3d): ``(risk + penalty/lam)/(1 - lam/2)`` for lam in (0, 1); the best lam if none is given."""
+    lam = best_lambda(risk, penalty) if lam is None else lam
+    return (risk + penalty / lam) / (1 - lam / 2)
+
+
+def best_lambda(risk: Value, penalty: Value) -> Value:
+    """The lambda that minimises ``lbd`` at this (risk, penalty): ``2/(1 + sqrt(1 + 2 risk/penalty))``.
+
+    >>> best_lambda(0.0, 0.1), round(best_lambda(0.4, 0.1), 9)
+    (1.0, 0.5)
+    """
+    return 2 / (1 + _root(1 + 2 * risk / penalty))
+
+
+def ERM(risk: Value, penalty: Value) -> Value:
+    """Empirical risk minimisation: the risk alone. An objective for priors, not a bound."""
+    return risk
+
+
+OBJECTIVES: dict[str, Callable[..., Tensor]] = {f.__name__: f for f in (invKL, McAll, quad, lbd, ERM)}
+
+
+def objective_named(name: str) -> Callable[..., Tensor]:
+    """One of the objectives by the paper's name."""
+    if name not in OBJECTIVES:
+        raise InvalidInput(f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}")
+    return OBJECTIVES[name]
+
+
+def _root(x: Value) -> Value:
+    return torch.sqrt(x.clamp_min(_ROOT_FLOOR)) if isinstance(x, Tensor) else math.sqrt(x)

@@ -1,0 +1,25 @@
+"""The errors this package raises on purpose. The command line prints them as one line."""
+
+
+class PacBayesError(Exception):
+    """Anything the user can put right; the message says how."""
+
+
+class InvalidInput(PacBayesError, ValueError):
+    """A value outside its domain: a label, a probability, an option, a shape."""
+
+
+class UnsupportedModel(PacBayesError, TypeError):
+    """A network that cannot be made stochastic without voiding its certificate."""
+
+
+class DataError(PacBayesError):
+    """A dataset that is missing, truncated, corrupt, or not what it claims to be."""
+
+
+class RunError(PacBayesError):
+    """A run folder that is not one, is unfinished, or does not match its certificate."""
+
+
+class NonFinite(PacBayesError, ArithmeticError):
+    """Training met a NaN or an infinity; the last good state was kept."""

@@ -1,0 +1,7 @@
+"""Any ``nn.Module`` made stochastic, the laws of its weights, and the paper's architectures."""
+
+from pacbayes.networks.architectures import ARCHITECTURES, build
+from pacbayes.networks.distributions import DISTRIBUTIONS, Distribution
+from pacbayes.networks.stochastic import StochasticNetwork, stochastic
+
+__all__ = ["ARCHITECTURES", "DISTRIBUTIONS", "Distribution", "StochasticNetwork", "build", "stochastic"]

@@ -1,0 +1,107 @@
+"""The paper's networks, and two small ones, as data: one line of layers each.
+
+``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling. A ReLU
+follows every layer, after its pooling where it has one; the last Linear, to the number of classes, closes the net.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from pacbayes.errors import InvalidInput
+
+INITS = ("default", "orthogonal")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    layers: str
+    about: str
+
+    @property
+    def convolutional(self) -> bool:
+        return "conv" in self.layers
+
+
+def _same(*channels: int) -> str:
+    return ", ".join(f"conv {c} same" for c in channels)
+
+
+ARCHITECTURES = {
+    "mlp": Architecture("linear 100", "one hidden layer of 100, for small data"),
+    "mlp-2": Architecture("linear 256, linear 128", "two hidden layers, for tabular data"),
+    "cnn-small": Architecture(
+        "conv 16 same, conv 32 same, pool, linear 64", "two convolutions and a hidden layer, for 8x8 images"
+    ),
+    "mnist-4": Architecture("conv 32, conv 64, pool, linear 128", "the paper's 4 layers (SM5.1)"),
+    "cifar10-9": Architecture(
+        f"{_same(32, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, pool, linear 1024, linear 512",
+        "the paper's 9 layers (SM5.2.1)",
+    ),
+    # The paper's formula has a fifth pooling, after C6, but its L1 has 2048 inputs, which needs four.
+    "cifar10-15": Architecture(
+        f"{_same(32, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256, 256, 256)}, pool, "
+        f"{_same(512, 512, 512, 512)}, pool, linear 1024, linear 512",
+        "the paper's 15 layers (SM5.2.2), pooled after C2, C4, C8 and C12",
+    ),
+    "cifar10-15-five-pools": Architecture(
+        f"{_same(32, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, pool, {_same(256, 256)}, pool, "
+        f"{_same(512, 512, 512, 512)}, pool, linear 1024, linear 512",
+        "the 15 layers with the five poolings of the paper's formula (L1 has 512 inputs then)",
+    ),
+}
+
+
+def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default", seed: int = 0) -> nn.Sequential:
+    """An architecture for examples of this shape, initialised from the seed.
+
+    ``init``: ``"default"`` is PyTorch's, ``"orthogonal"`` orthogonal weights (gain for ReLU) and zero biases.
+
+    >>> sum(p.numel() for p in build("mnist-4", (1, 28, 28), 10).parameters())
+    1199882
+    """
+    if name not in ARCHITECTURES:
+        raise InvalidInput(f"unknown model {name!r}: choose one of {', '.join(ARCHITECTURES)}")
+    if init not in INITS:
+        raise InvalidInput(f"unknown initialisation {init!r}: choose one of {', '.join(INITS)}")
+    architecture = ARCHITECTURES[name]
+    shape = tuple(shape)
+    if architecture.convolutional and len(shape) != 3:
+        raise InvalidInput(f"{name} takes images [channels, height, width], and an example has shape {list(shape)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _sequential(architecture.layers, name, shape, classes)
+        if init == "orthogonal":
+            for layer in model:
+                if isinstance(layer, nn.Conv2d | nn.Linear):
+                    nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
+                    nn.init.zeros_(layer.bias)
+    return model
+
+
+def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    modules: list[nn.Module] = []
+    size = torch.Size(shape)
+    for words in (item.split() for item in layers.split(", ")):
+        kind = words[0]
+        if kind == "pool":
+            # Before the ReLU of the layer above, as the paper has it; the two commute.
+            modules.insert(len(modules) - 1, nn.MaxPool2d(2))
+            size = torch.Size((size[0], size[1] // 2, size[2] // 2))
+        elif kind == "conv":
+            padding = 1 if "same" in words else 0
+            modules += [nn.Conv2d(size[0], int(words[1]), 3, padding=padding), nn.ReLU()]
+            size = torch.Size((int(words[1]), size[1] - 2 + 2 * padding, size[2] - 2 + 2 * padding))
+        else:
+            if len(size) > 1:
+                modules.append(nn.Flatten())
+                size = torch.Size((size.numel(),))
+            modules += [nn.Linear(size[0], int(words[1])), nn.ReLU()]
+            size = torch.Size((int(words[1]),))
+        if min(size) < 1:
+            raise InvalidInput(f"{name} pools images of shape {list(shape)} away to nothing: take a smaller network")
+    return nn.Sequential(*modules, nn.Linear(size[0], classes))

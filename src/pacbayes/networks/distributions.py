@@ -1,0 +1,80 @@
+"""The law of a weight (SM3): a reparameterised sample, a divergence between two of its kind, and a scale.
+
+``scale`` is the standard deviation in every family, so that a prior variance means the same thing in each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pacbayes.bounds.binary_kl import x_minus_log1p
+from pacbayes.errors import InvalidInput
+
+# A deviation never counts as smaller than this, in sampling and in the divergence alike: objectives without a
+# penalty drive some of them to 0, where the divergence of the next training stage would be infinite.
+SCALE_FLOOR = 1e-6
+
+
+def scale_of(rho: Tensor) -> Tensor:
+    """``s = |rho|^1.5`` (SM4.1), at least ``SCALE_FLOOR``."""
+    return rho.abs().pow(1.5).clamp_min(SCALE_FLOOR)
+
+
+def rho_of(scale: Tensor) -> Tensor:
+    """The positive rho behind a scale."""
+    return scale.pow(2 / 3)
+
+
+class Distribution(Protocol):
+    """A location-scale family of independent weights."""
+
+    name: str
+
+    def noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Standard noise (mean 0, deviation 1), so that ``mean + scale * noise`` is a sample."""
+        ...
+
+    def kl(self, mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
+        """The divergence of each weight's posterior from its prior, elementwise."""
+        ...
+
+
+class Gaussian:
+    name = "gaussian"
+
+    def noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+
+    def kl(self, mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
+        """``(h(s²/s̃² - 1) + ((m - m̃)/s̃)²)/2`` with h(x) = x - log(1 + x): a sum of terms that are never negative."""
+        excess = (scale - prior_scale) * (scale + prior_scale) / prior_scale.square()
+        return (x_minus_log1p(excess) + ((mean - prior_mean) / prior_scale).square()) / 2
+
+
+class Laplace:
+    name = "laplace"
+
+    def noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+        # A Laplace variable is a normal one times the root of twice an exponential one; divided by its deviation √2.
+        exponential = torch.empty(shape, dtype=like.dtype, device=like.device).exponential_(generator=generator)
+        return exponential.sqrt() * torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+
+    def kl(self, mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
+        """``log(b̃/b) + |d|/b̃ + (b/b̃) exp(-|d|/b) - 1`` with b = s/√2, d the difference of the means."""
+        width, prior_width = scale / math.sqrt(2), prior_scale / math.sqrt(2)
+        distance = (mean - prior_mean).abs()
+        shrink = width / prior_width * torch.exp(-distance / width)
+        return torch.log(prior_width / width) + distance / prior_width + shrink - 1
+
+
+DISTRIBUTIONS: dict[str, Distribution] = {d.name: d for d in (Gaussian(), Laplace())}
+
+
+def distribution_named(name: str) -> Distribution:
+    if name not in DISTRIBUTIONS:
+        raise InvalidInput(f"unknown distribution {name!r}: choose one of {', '.join(DISTRIBUTIONS)}")
+    return DISTRIBUTIONS[name]

@@ -1,0 +1,173 @@
+"""Layers whose weights are drawn: Linear and Conv, with an exact and fast rule for each way of sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.distributions import Distribution, Gaussian
+
+SAMPLINGS = ("shared", "independent", "mixed", "mean")
+
+# Keeps the root's slope finite where an input is all zeros and there is no bias.
+_VARIANCE_FLOOR = 1e-24
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How the weights are drawn in one pass of the network.
+
+    - ``"shared"``: one draw for the whole batch, as in the paper;
+    - ``"independent"``: one draw for each example;
+    - ``"mixed"``: one for each example in Linear layers, one for the batch in convolutions. Each example's law, and
+      so the expected gradient, is the same in all three; only the dependence between examples differs;
+    - ``"mean"``: no draw, the means themselves: the deterministic network.
+    """
+
+    sampling: str = "shared"
+    generator: torch.Generator | None = None
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.sampling not in SAMPLINGS:
+            raise InvalidInput(f"unknown sampling {self.sampling!r}: choose one of {', '.join(SAMPLINGS)}")
+        if not 0 <= self.dropout < 1:
+            raise InvalidInput(f"dropout must lie in [0, 1), and is {self.dropout}")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and deviations of one weight tensor, and the family they belong to."""
+
+    mean: Tensor
+    scale: Tensor
+    distribution: Distribution
+
+    def sample(self, draw: Draw, copies: int | None = None) -> Tensor:
+        """One draw, or with ``copies`` that many stacked in front."""
+        if draw.sampling == "mean":
+            return self.mean
+        shape = self.mean.shape if copies is None else (copies, *self.mean.shape)
+        return self.mean + self.scale * self.distribution.noise(tuple(shape), self.mean, draw.generator)
+
+
+class StochasticLayer(nn.Module):
+    """A layer without weights of its own: the network binds their moments before each pass."""
+
+    weight: Moments
+    bias: Moments | None
+    draw: Draw
+
+    def bind(self, draw: Draw, weight: Moments, bias: Moments | None) -> None:
+        self.draw, self.weight, self.bias = draw, weight, bias
+
+    def _sample(self, copies: int | None = None) -> tuple[Tensor, Tensor | None]:
+        return self.weight.sample(self.draw, copies), self.bias.sample(self.draw, copies) if self.bias else None
+
+
+class StochasticLinear(StochasticLayer):
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _dropped(self.drawn(x), self.draw)
+
+    def drawn(self, x: Tensor) -> Tensor:
+        if self.draw.sampling in ("shared", "mean"):
+            return F.linear(x, *self._sample())
+        if x.dim() == 2 and isinstance(self.weight.distribution, Gaussian):
+            # A draw of the weights for each example is a draw of each pre-activation (local reparameterisation).
+            mean, variance = self.moments(x)
+            noise = self.weight.distribution.noise(tuple(mean.shape), mean, self.draw.generator)
+            return mean + variance.clamp_min(_VARIANCE_FLOOR).sqrt() * noise
+        # Positions of one example share its weights, so the weights themselves are drawn.
+        weight, bias = self._sample(len(x))
+        out = torch.einsum("b...i,boi->b...o", x, weight)
+        return out if bias is None else out + bias.view(len(x), *(1,) * (x.dim() - 2), -1)
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the output given x [batch, in], the weights independent: M and V of Algorithm 1."""
+        weight, bias = self.weight, self.bias
+        mean = F.linear(x, weight.mean, bias.mean if bias else None)
+        return mean, F.linear(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
+
+
+class OutputLinear(StochasticLinear):
+    """The last layer: Gaussian always. Keeps its conditional moments, and what it returned, for the network."""
+
+    conditional = False
+    output: Tensor
+    variance: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() != 2:
+            raise UnsupportedModel(
+                f"the last Linear must get [batch, features], and got {tuple(x.shape)}: pool or flatten before it"
+            )
+        if self.conditional:
+            self.output, self.variance = self.moments(x)
+        else:
+            self.output = self.drawn(x)
+        return self.output
+
+
+class StochasticConv(StochasticLayer):
+    """Conv1d, Conv2d or Conv3d, every option of the original kept."""
+
+    def __init__(self, conv: nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        super().__init__()
+        self.conv = conv
+        # The original stays for its geometry; its weights now live in the network's flat vectors.
+        for name in ("weight", "bias"):
+            setattr(conv, name, None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        spatial = len(self.conv.kernel_size)
+        if x.dim() != spatial + 2:
+            raise InvalidInput(f"a {spatial}-d convolution needs [batch, channels, ...], and got {tuple(x.shape)}")
+        if self.draw.sampling == "independent":
+            x = self._each_its_own(x, *self._sample(len(x)))
+        else:
+            x = self.conv._conv_forward(x, *self._sample())
+        return _dropped(x, self.draw, spatial)
+
+    def _each_its_own(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Convolve example b with its own weight[b]: weights are shared over positions, so they must be drawn."""
+        conv, batch = self.conv, len(x)
+        padding = conv.padding
+        if conv.padding_mode != "zeros":
+            x, padding = F.pad(x, conv._reversed_padding_repeated_twice, conv.padding_mode), 0
+        elif isinstance(conv, nn.Conv2d) and conv.groups == 1 and not isinstance(padding, str):
+            columns = F.unfold(x, conv.kernel_size, conv.dilation, padding, conv.stride)
+            out = weight.flatten(2) @ columns
+            height, width = (
+                (x.shape[i + 2] + 2 * padding[i] - conv.dilation[i] * (conv.kernel_size[i] - 1) - 1) // conv.stride[i] + 1
+                for i in (0, 1)
+            )
+            out = out.view(batch, conv.out_channels, height, width)
+            return out if bias is None else out + bias[:, :, None, None]
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[len(conv.kernel_size) - 1]
+        out = convolve(
+            x.reshape(1, -1, *x.shape[2:]),
+            weight.flatten(0, 1),
+            None if bias is None else bias.flatten(),
+            conv.stride,
+            padding,
+            conv.dilation,
+            conv.groups * batch,
+        )
+        return out.view(batch, conv.out_channels, *out.shape[2:])
+
+
+def _dropped(x: Tensor, draw: Draw, spatial: int = 0) -> Tensor:
+    """Dropout, of whole channels where there are spatial axes; it commutes with a ReLU or max pooling that follows."""
+    if draw.dropout == 0:
+        return x
+    shape = x.shape[: x.dim() - spatial] + (1,) * spatial
+    kept = torch.rand(shape, generator=draw.generator, dtype=x.dtype, device=x.device) >= draw.dropout
+    return x * kept / (1 - draw.dropout)

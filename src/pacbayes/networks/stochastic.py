@@ -1,0 +1,292 @@
+"""Any module that ends in a Linear, made stochastic: its Linear and Conv weights become independent variables."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from dataclasses import dataclass
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.distributions import DISTRIBUTIONS, distribution_named, rho_of, scale_of
+from pacbayes.networks.layers import Draw, Moments, OutputLinear, StochasticConv, StochasticLayer, StochasticLinear
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+GAUSSIAN = DISTRIBUTIONS["gaussian"]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A stochastic layer and the positions of its weight and bias among the slots."""
+
+    layer: StochasticLayer
+    weight: int
+    bias: int | None
+
+
+def stochastic(
+    model: nn.Module, prior_variance: float = 0.01, *, distribution: str = "gaussian"
+) -> StochasticNetwork:
+    """A stochastic network whose prior is centred at the model's weights, with this variance for each of them.
+
+    The model is copied, and must end in a Linear. ``distribution`` is the law of the hidden weights, ``"gaussian"``
+    or ``"laplace"``; the last layer is Gaussian always.
+
+    >>> net = stochastic(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), prior_variance=0.01)
+    >>> float(net.kl())
+    0.0
+    >>> net(torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+    return StochasticNetwork(model, prior_variance, distribution)
+
+
+class StochasticNetwork(nn.Module):
+    """Prior P and posterior Q over the weights of a model.
+
+    All means lie in one flat vector and all rhos in another (s = |rho|^1.5), hidden layers first, the last layer at
+    the end; so the divergence, the optimiser and the checkpoints see four tensors whatever the architecture.
+    """
+
+    prior_mean: Tensor
+    prior_rho: Tensor
+
+    def __init__(self, model: nn.Module, prior_variance: float, distribution: str = "gaussian"):
+        super().__init__()
+        if not 0 < prior_variance < float("inf"):
+            raise InvalidInput(f"the prior variance must be positive and finite, and is {prior_variance}")
+        self.distribution = distribution_named(distribution)
+        model = copy.deepcopy(model)
+        layers = _layers_to_draw(model)
+        _refuse_what_voids_a_certificate(model, layers)
+
+        # name -> shape of each weight tensor, in the order of the flat vectors
+        self.slots: dict[str, torch.Size] = {}
+        self._bindings: list[Binding] = []
+        means = []
+        for name, layer in layers.items():
+            self.hidden_size = sum(len(m) for m in means)
+            positions: dict[str, int] = {}
+            for kind, parameter in layer.named_parameters(recurse=False):
+                positions[kind] = len(self.slots)
+                self.slots[f"{name}.{kind}" if name else kind] = parameter.shape
+                means.append(parameter.detach().flatten())
+            drawn = _drawn(layer, is_output=name == list(layers)[-1])
+            self._bindings.append(Binding(drawn, positions["weight"], positions.get("bias")))
+            model = _replace(model, name, drawn)
+        self._sizes = [shape.numel() for shape in self.slots.values()]
+
+        self.mean = nn.Parameter(torch.cat(means).clone())
+        self.rho = nn.Parameter(rho_of(torch.full_like(self.mean, prior_variance).sqrt()))
+        self.register_buffer("prior_mean", torch.empty_like(self.mean.detach()))
+        self.register_buffer("prior_rho", torch.empty_like(self.rho.detach()))
+        self.model = model.eval()
+        self._seen_to_fit = False
+        self.freeze_prior()
+
+    @property
+    def output_layer(self) -> OutputLinear:
+        layer = self._bindings[-1].layer
+        assert isinstance(layer, OutputLinear)
+        return layer
+
+    @property
+    def classes(self) -> int:
+        return self.output_layer.out_features
+
+    # The law
+
+    def kl(self, exact: bool = True) -> Tensor:
+        """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""
+        dtype = torch.float64 if exact else self.mean.dtype
+        vectors = [v.to(dtype) for v in (self.mean, self.rho, self.prior_mean, self.prior_rho)]
+        vectors[1], vectors[3] = scale_of(vectors[1]), scale_of(vectors[3])
+        hidden = self.distribution.kl(*(v[: self.hidden_size] for v in vectors)).sum()
+        return hidden + GAUSSIAN.kl(*(v[self.hidden_size :] for v in vectors)).sum()
+
+    @torch.no_grad()
+    def freeze_prior(self) -> None:
+        """Make the present posterior the prior."""
+        self.prior_mean.copy_(self.mean)
+        self.prior_rho.copy_(self.rho)
+        self._fixed_at_freeze = self._fixed_fingerprint()
+
+    # A pass
+
+    def forward(
+        self,
+        x: Tensor,
+        sampling: str = "shared",
+        generator: torch.Generator | None = None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        """A sampled output, [batch, classes]; ``sampling`` as in :class:`~pacbayes.networks.layers.Draw`."""
+        return self._pass(x, Draw(sampling, generator, dropout), conditional=False)
+
+    def conditional(
+        self,
+        x: Tensor,
+        sampling: str = "shared",
+        generator: torch.Generator | None = None,
+        dropout: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """Mean M and variance V of the output given a draw of the hidden weights, each [batch, classes]."""
+        mean = self._pass(x, Draw(sampling, generator, dropout), conditional=True)
+        return mean, self.output_layer.variance
+
+    def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> Tensor:
+        shapes = list(self.slots.values())
+        means, scales = (torch.split(v, self._sizes) for v in (self.mean, scale_of(self.rho)))
+        for binding in self._bindings:
+            family = GAUSSIAN if binding.layer is self.output_layer else self.distribution
+            weight, bias = (
+                None if i is None else Moments(means[i].view(shapes[i]), scales[i].view(shapes[i]), family)
+                for i in (binding.weight, binding.bias)
+            )
+            assert weight is not None
+            binding.layer.bind(draw, weight, bias)
+        self.output_layer.conditional = conditional
+        if self._seen_to_fit:
+            return self.model(x)
+        return self._first_pass(x)
+
+    def _first_pass(self, x: Tensor) -> Tensor:
+        """Run the model once under watch: each layer once, and nothing after the last Linear."""
+        calls: list[nn.Module] = []
+        watch = [b.layer.register_forward_hook(lambda module, *_: calls.append(module)) for b in self._bindings]
+        try:
+            out: Tensor = self.model(x)
+        finally:
+            for handle in watch:
+                handle.remove()
+        for binding, name in zip(self._bindings, self._layer_names(), strict=True):
+            if calls.count(binding.layer) > 1:
+                raise UnsupportedModel(
+                    f"{name} is applied more than once in a pass, which would draw its weights anew each time: "
+                    "give each use a layer of its own"
+                )
+        if not calls or calls[-1] is not self.output_layer or out is not self.output_layer.output:
+            raise UnsupportedModel(
+                "the model's output must be that of its last Linear, with nothing after it: remove the softmax, or "
+                "whatever else follows (the prediction, the index of the largest output, stays the same)"
+            )
+        self._seen_to_fit = True
+        return out
+
+    def _layer_names(self) -> list[str]:
+        names = list(self.slots)
+        return [names[b.weight].rpartition(".")[0] or "the model" for b in self._bindings]
+
+    def train(self, mode: bool = True) -> StochasticNetwork:
+        """The model inside stays in evaluation mode: the loss must be a function of one example and the weights."""
+        super().train(mode)
+        self.model.eval()
+        return self
+
+    # Files and fingerprints
+
+    def state(self, which: str = "posterior") -> dict[str, Tensor]:
+        """Means and rhos of ``"posterior"`` or ``"prior"`` by the model's own names, with all that is fixed in it."""
+        mean, rho = (self.mean, self.rho) if which == "posterior" else (self.prior_mean, self.prior_rho)
+        tensors = self._fixed()
+        for kind, vector in (("mean", mean), ("rho", rho)):
+            parts = torch.split(vector.detach(), self._sizes)
+            tensors |= {
+                f"{kind}.{n}": part.view(shape) for (n, shape), part in zip(self.slots.items(), parts, strict=True)
+            }
+        return {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
+
+    @torch.no_grad()
+    def load_state(self, tensors: dict[str, Tensor], which: str = "posterior") -> None:
+        """Put back what :meth:`state` gave, after a check of names, shapes, dtypes and values."""
+        expected = self.state(which)
+        if odd := sorted(expected.keys() ^ tensors.keys()):
+            raise InvalidInput(f"the weights do not fit the model: {odd[0]!r} is in one of the two only")
+        for name, old in expected.items():
+            new = tensors[name]
+            if new.shape != old.shape or new.dtype != old.dtype:
+                raise InvalidInput(f"{name!r} is {new.dtype} {tuple(new.shape)}, not {old.dtype} {tuple(old.shape)}")
+            if new.is_floating_point() and not bool(new.isfinite().all()):
+                raise InvalidInput(f"{name!r} holds a value that is not finite")
+        for kind in ("mean", "rho"):
+            flat = torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots])
+            getattr(self, kind if which == "posterior" else f"prior_{kind}").copy_(flat)
+        self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
+        self._fixed_at_freeze = self._fixed_fingerprint()
+
+    def fingerprint(self, which: str = "posterior") -> str:
+        """SHA-256 of the safetensors file that holds :meth:`state`."""
+        return hashlib.sha256(safetensors.torch.save(self.state(which))).hexdigest()
+
+    def fixed_part_changed(self) -> bool:
+        """Whether a buffer or a frozen weight of the model is not what it was when the prior was frozen."""
+        return self._fixed_fingerprint() != self._fixed_at_freeze
+
+    def _fixed(self) -> dict[str, Tensor]:
+        return {f"fixed.{name}": t.detach() for name, t in self.model.state_dict().items()}
+
+    def _fixed_fingerprint(self) -> str:
+        tensors = {name: t.cpu().contiguous().clone() for name, t in self._fixed().items()}
+        return hashlib.sha256(safetensors.torch.save(tensors)).hexdigest()
+
+
+def _layers_to_draw(model: nn.Module) -> dict[str, nn.Module]:
+    """Every Linear and Conv that trains, by name, the last Linear at the end."""
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) in (nn.Linear, *_CONVOLUTIONS) and module.weight.requires_grad
+    }
+    linears = [name for name, module in layers.items() if type(module) is nn.Linear]
+    if not linears:
+        raise UnsupportedModel("the model must end in a trainable nn.Linear, and it has none")
+    layers[linears[-1]] = layers.pop(linears[-1])
+    return layers
+
+
+def _refuse_what_voids_a_certificate(model: nn.Module, layers: dict[str, nn.Module]) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm | _InstanceNorm) and module.training and module.track_running_stats:
+            raise UnsupportedModel(
+                f"{name or 'the model'} ({type(module).__name__}) is in training mode: its statistics absorb data "
+                "outside the KL, and a BatchNorm's output depends on the other examples of the batch. Call "
+                "model.eval() and freeze its parameters, or replace it by GroupNorm(affine=False)"
+            )
+        if isinstance(module, _BatchNorm) and not module.track_running_stats:
+            raise UnsupportedModel(
+                f"{name or 'the model'} ({type(module).__name__}) has no running statistics, so its output always "
+                "depends on the other examples of the batch: replace it by GroupNorm(affine=False)"
+            )
+    drawn = [p for layer in layers.values() for p in layer.parameters(recurse=False)]
+    ids = {id(p) for p in drawn}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in ids:
+            owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
+            raise UnsupportedModel(
+                f"{name} ({owner}) is trainable but would stay outside the KL: only Linear and Conv1d/2d/3d are made "
+                "stochastic. Freeze it with requires_grad_(False), or remove it"
+            )
+    uses = [id(p) for _, p in model.named_parameters(remove_duplicate=False)]
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in ids and uses.count(id(parameter)) > 1:
+            raise UnsupportedModel(f"{name} is shared between layers, which is not supported: give each its own")
+
+
+def _drawn(layer: nn.Module, *, is_output: bool) -> StochasticLayer:
+    if isinstance(layer, nn.Linear):
+        return OutputLinear(layer) if is_output else StochasticLinear(layer)
+    assert isinstance(layer, _CONVOLUTIONS)
+    return StochasticConv(layer)
+
+
+def _replace(model: nn.Module, name: str, new: nn.Module) -> nn.Module:
+    if not name:
+        return new
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, new)
+    return model

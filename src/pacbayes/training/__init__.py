@@ -1,0 +1,7 @@
+"""Training: Algorithm 1, its settings, priors learnt from data, checkpoints."""
+
+from pacbayes.training.checkpoints import Checkpoint
+from pacbayes.training.fit import Epoch, History, fit
+from pacbayes.training.settings import Settings
+
+__all__ = ["Checkpoint", "Epoch", "History", "Settings", "fit"]

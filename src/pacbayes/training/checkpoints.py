@@ -1,0 +1,49 @@
+"""Where a stage stands, on disk: one safetensors file, written atomically, and the history beside it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from pacbayes.errors import RunError
+from pacbayes.files import write_atomically
+
+
+@dataclass
+class Checkpoint:
+    """The file of one stage; at most one write in ``every`` seconds (0: after every epoch)."""
+
+    path: Path
+    every: float = 0.0
+    _written: float = field(default=float("-inf"), init=False)
+
+    def save(self, tensors: dict[str, Tensor], note: dict[str, object], *, now: bool = False) -> bool:
+        """Write the tensors and a JSON note, unless the last write is too recent and this one need not be now."""
+        if not now and time.monotonic() - self._written < self.every:
+            return False
+        content = safetensors.torch.save(
+            {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"note": json.dumps(note)}
+        )
+        write_atomically(self.path, content)
+        self._written = time.monotonic()
+        return True
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, object]] | None:
+        """What was last saved, or None if nothing was."""
+        if not self.path.exists():
+            return None
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                note = json.loads(file.metadata()["note"])
+                return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{self.path} is not a checkpoint ({error}): delete it to start the stage again") from None
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,156 @@
+"""Cond-Gauss training: Algorithm 1 over mini-batches, with the best epoch kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pacbayes.bounds.binary_kl import kl_inverse
+from pacbayes.bounds.pac_bayes import penalty
+from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput, NonFinite
+from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.training.checkpoints import Checkpoint
+from pacbayes.training.settings import Settings, learning_rates
+from pacbayes.training.stage import WATCHED, EpochSums, Stage
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One line of the history."""
+
+    epoch: int
+    rate: float
+    objective: float
+    risk: float
+    """The mean over the epoch's batches of the estimated 0-1 risk, taken while the weights were moving."""
+    kl: float
+    penalty: float
+    bound: float
+    """(3a) at this risk and penalty, kappa = 1: an estimate, not a certificate."""
+    lam: float | None = None
+
+    def line(self) -> str:
+        return json.dumps({k: v for k, v in asdict(self).items() if v is not None})
+
+
+@dataclass(frozen=True)
+class History:
+    """All epochs of a stage, and which one's weights were kept."""
+
+    epochs: tuple[Epoch, ...]
+    kept: int
+
+
+def fit(
+    net: StochasticNetwork,
+    data: Any,
+    *,
+    settings: Settings | None = None,
+    callback: Callable[[Epoch], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    **options: object,
+) -> History:
+    """Train the network's posterior on the data by minimising a PAC-Bayes objective.
+
+    ``data`` is a :class:`~pacbayes.data.Data` or a pair (x, y) of arrays or tensors. Options are the fields of
+    :class:`~pacbayes.training.Settings`, or given together as ``settings``. ``callback`` sees each epoch as it ends.
+    With a ``checkpoint`` that holds a state, training continues from there and ends in the same weights.
+
+    >>> from pacbayes.networks import build, stochastic
+    >>> x, y = torch.randn(64, 4), torch.arange(64) % 2
+    >>> history = fit(stochastic(build("mlp", (4,), 2)), (x, y), objective="invKL", epochs=2)
+    >>> len(history.epochs)
+    2
+    """
+    if settings is not None and options:
+        raise InvalidInput("give settings or options, not both")
+    settings = settings or Settings.of(**options)
+    data = as_data(data, classes=net.classes)
+    penalty(0.0, len(data), settings.delta)  # refuses too few examples before any work is done
+    _check_one_pass(net, data.x[:1])
+
+    stage = Stage(net, data, settings)
+    best: dict[str, Tensor] = {}
+    epochs: list[Epoch] = []
+    kept = 0
+    if checkpoint is not None and (saved := checkpoint.load()) is not None:
+        tensors, note = saved
+        stage.load(tensors)
+        best = {name.removeprefix("best_"): t for name, t in tensors.items() if name.startswith("best_")}
+        epochs = [Epoch(**line) for line in note["epochs"]]  # type: ignore[attr-defined]
+        kept = int(note["kept"])  # type: ignore[call-overload]
+
+    rates = learning_rates(settings)
+    good = stage.state()
+    for number in range(len(epochs), len(rates)):
+        sums = stage.epoch(number, rates[number])
+        fault = _fault(stage, sums)
+        if fault:
+            stage.load(good)
+            raise NonFinite(
+                f"epoch {number}: {fault}; the weights are back at the end of epoch {number - 1}. "
+                "Try a smaller rate, or a larger prior variance"
+            )
+        good = stage.state()
+        epochs.append(_record(stage, number, rates[number], sums))
+        if settings.keep == "last" or not best or epochs[-1].bound < epochs[kept].bound:
+            best, kept = {name: good[name] for name in ("mean", "rho")}, number
+        if checkpoint is not None:
+            tensors = good | {f"best_{name}": t for name, t in best.items()}
+            note = {"epochs": [asdict(e) for e in epochs], "kept": kept}
+            checkpoint.save(tensors, note, now=number + 1 == len(rates))
+        if callback is not None:
+            callback(epochs[-1])
+    with torch.no_grad():
+        net.mean.copy_(best["mean"])
+        net.rho.copy_(best["rho"])
+    return History(tuple(epochs), kept)
+
+
+def _record(stage: Stage, number: int, rate: float, sums: EpochSums) -> Epoch:
+    m, risk = stage.m, float(sums.error) / sums.examples
+    with torch.no_grad():
+        divergence = float(stage.net.kl())
+    pen = penalty(divergence, m, stage.settings.delta)
+    return Epoch(
+        epoch=number,
+        rate=rate,
+        objective=float(sums.objective) / sums.examples,
+        risk=risk,
+        kl=divergence,
+        penalty=pen,
+        bound=kl_inverse(min(risk, 1.0), pen),
+        lam=None if stage.lam is None else float(stage.lam),
+    )
+
+
+def _fault(stage: Stage, sums: EpochSums) -> str | None:
+    """What was not finite first, and where; None if all was well."""
+    counts = sums.finite_steps.tolist()
+    bad = [(count, what) for count, what in zip(counts, WATCHED, strict=True) if count < sums.steps]
+    if bad:
+        step, what = min(bad, key=lambda item: item[0])
+        return f"{what} was not finite at step {step}"
+    for what, vector in (("mean", stage.net.mean), ("rho", stage.net.rho)):
+        parts = torch.split(vector.detach(), stage.net._sizes)
+        for name, part in zip(stage.net.slots, parts, strict=True):
+            if not bool(part.isfinite().all()):
+                return f"the {what} of {name} was not finite after the last step"
+    return None
+
+
+def _check_one_pass(net: StochasticNetwork, x: Tensor) -> None:
+    """A shape the model does not take gets one clear line instead of a traceback from inside."""
+    try:
+        with torch.no_grad():
+            net(x.to(net.mean.device), "mean")
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"the model does not take examples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}"
+        ) from None

@@ -1,0 +1,116 @@
+"""What one stage of training is told, and its learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from pacbayes.bounds.misclassification import METHODS as ESTIMATORS
+from pacbayes.bounds.pac_bayes import check_delta, objective_named
+from pacbayes.errors import InvalidInput
+from pacbayes.networks.layers import SAMPLINGS
+
+METHODS = {
+    "G": "Cond-Gauss: the 0-1 error itself, through the Gaussian output given the hidden draw",
+    "S": "standard: sampled outputs and a bounded cross-entropy in place of the error",
+    "CE": "plain cross-entropy of the deterministic network of means: pre-training, no bound",
+}
+LAMBDAS = ("trained", "best")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One stage of training. The defaults suit small data; the paper's values are in ``experiments/``."""
+
+    objective: str = "invKL"
+    """What is minimised: invKL, McAll, quad, lbd, or ERM (the risk alone)."""
+    method: str = "G"
+    """G, Cond-Gauss; S, the standard method; CE, deterministic pre-training of the means."""
+    epochs: int = 100
+    rate: float = 0.01
+    schedule: str = "cosine"
+    """"cosine" (from rate to 0), "constant", or steps such as "250@0.005, 50@0.0001", which replace epochs and rate."""
+    momentum: float = 0.9
+    kappa: float = 1.0
+    """Weight of the penalty in training; a certificate never uses it."""
+    delta: float = 0.025
+    batch_size: int = 128
+    sampling: str = "mixed"
+    """How hidden weights are drawn: shared (the paper's), independent, or mixed."""
+    dropout: float = 0.0
+    """For priors. On the outputs of hidden layers; whole channels after convolutions."""
+    p_min: float = 1e-5
+    """Method S: the probability at which the cross-entropy is cut off, and which scales it into [0, 1]."""
+    estimator: str = "auto"
+    """Method G: closed-form, quadrature, L1 or L2; "auto" takes the closed form for two classes."""
+    samples: int = 100
+    """Draws of L1 and L2."""
+    lam: str = "trained"
+    """Objective lbd: lambda "trained" (twice the epochs, alternating, as in the paper) or "best" (closed form)."""
+    keep: str = "best"
+    """The epoch that is kept: "best" by the bound (3a), or "last"."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        objective_named(self.objective)
+        check_delta(self.delta)
+        _one_of("method", self.method, METHODS)
+        _one_of("sampling", self.sampling, SAMPLINGS)
+        _one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
+        _one_of("lam", self.lam, LAMBDAS)
+        _one_of("keep", self.keep, ("best", "last"))
+        _in_range("rate", self.rate, 0, math.inf)
+        _in_range("momentum", self.momentum, 0, 1, closed_low=True)
+        _in_range("dropout", self.dropout, 0, 1, closed_low=True)
+        _in_range("p_min", self.p_min, 0, 0.5)
+        _in_range("kappa", self.kappa, 0, math.inf, closed_low=True)
+        for name in ("epochs", "batch_size", "samples"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
+        if not 0 <= self.seed < 2**63:
+            raise InvalidInput(f"seed must lie in [0, 2^63), and is {self.seed}")
+        learning_rates(self)
+
+    @classmethod
+    def of(cls, **options: object) -> Settings:
+        """Settings from keyword options; an unknown one is named, with the choices."""
+        names = [f.name for f in fields(cls)]
+        for name in options:
+            _one_of("option", name, names)
+        return cls(**options)  # type: ignore[arg-type]
+
+    @property
+    def trains_lambda(self) -> bool:
+        return self.objective == "lbd" and self.lam == "trained" and self.method != "CE"
+
+
+def learning_rates(settings: Settings) -> list[float]:
+    """The rate of each epoch. For a trained lambda each epoch comes twice: one for lambda, one for the weights."""
+    if settings.schedule == "cosine":
+        n = settings.epochs
+        rates = [settings.rate * (1 + math.cos(math.pi * e / n)) / 2 for e in range(n)]
+    elif settings.schedule == "constant":
+        rates = [settings.rate] * settings.epochs
+    else:
+        rates = [rate for epochs, rate in _steps(settings.schedule) for _ in range(epochs)]
+    return [rate for rate in rates for _ in range(2)] if settings.trains_lambda else rates
+
+
+def _steps(text: str) -> list[tuple[int, float]]:
+    try:
+        steps = [(int(epochs), float(rate)) for epochs, rate in (item.split("@") for item in text.split(","))]
+    except ValueError:
+        steps = []
+    if not steps or any(epochs < 1 or not 0 < rate < math.inf for epochs, rate in steps):
+        raise InvalidInput(f'schedule {text!r} is not "cosine", "constant" or steps such as "250@0.005, 50@0.0001"')
+    return steps
+
+
+def _one_of(what: str, value: object, choices: object) -> None:
+    if value not in list(choices):  # type: ignore[call-overload]
+        raise InvalidInput(f"unknown {what} {value!r}: choose one of {', '.join(map(str, choices))}")  # type: ignore[call-overload]
+
+
+def _in_range(name: str, value: float, low: float, high: float, *, closed_low: bool = False) -> None:
+    if not (low < value < high or (closed_low and value == low)):
+        raise InvalidInput(f"{name} must lie in {'[' if closed_low else '('}{low}, {high}), and is {value}")
