@@ -1,0 +1,29 @@
+"""Train a neural classifier and its guarantee together.
+
+>>> import pacbayes as pb
+>>> prior_data, bound_data = pb.split(pb.load("digits"), 0.5)
+"""
+
+from pacbayes import bounds
+from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
+from pacbayes.data import Data, load, split
+from pacbayes.errors import PacBayesError
+from pacbayes.networks import StochasticNetwork, build, stochastic
+from pacbayes.training import Settings, fit
+
+__all__ = [
+    "Certificate",
+    "Data",
+    "PacBayesError",
+    "Settings",
+    "StochasticNetwork",
+    "bounds",
+    "build",
+    "certify",
+    "fit",
+    "holdout_bound",
+    "load",
+    "split",
+    "stochastic",
+    "test_error",
+]

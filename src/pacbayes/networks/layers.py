@@ -56,7 +56,7 @@ class Moments:
 
 
 class StochasticLayer(nn.Module):
-    """A layer without weights of its own: the network binds their moments before each pass."""
+    """A layer without weights of its own: the network binds their moments for the time of a pass."""
 
     weight: Moments
     bias: Moments | None
@@ -64,6 +64,10 @@ class StochasticLayer(nn.Module):
 
     def bind(self, draw: Draw, weight: Moments, bias: Moments | None) -> None:
         self.draw, self.weight, self.bias = draw, weight, bias
+
+    def unbind(self) -> None:
+        """Let go of the graph behind the moments."""
+        del self.draw, self.weight, self.bias
 
     def _sample(self, copies: int | None = None) -> tuple[Tensor, Tensor | None]:
         return self.weight.sample(self.draw, copies), self.bias.sample(self.draw, copies) if self.bias else None
@@ -98,10 +102,9 @@ class StochasticLinear(StochasticLayer):
 
 
 class OutputLinear(StochasticLinear):
-    """The last layer: Gaussian always. Keeps its conditional moments, and what it returned, for the network."""
+    """The last layer: Gaussian always. In a conditional pass it returns the mean and leaves the variance here."""
 
     conditional = False
-    output: Tensor
     variance: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,11 +112,10 @@ class OutputLinear(StochasticLinear):
             raise UnsupportedModel(
                 f"the last Linear must get [batch, features], and got {tuple(x.shape)}: pool or flatten before it"
             )
-        if self.conditional:
-            self.output, self.variance = self.moments(x)
-        else:
-            self.output = self.drawn(x)
-        return self.output
+        if not self.conditional:
+            return self.drawn(x)
+        mean, self.variance = self.moments(x)
+        return mean
 
 
 class StochasticConv(StochasticLayer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -87,6 +88,9 @@ class StochasticNetwork(nn.Module):
         self.register_buffer("prior_rho", torch.empty_like(self.rho.detach()))
         self.model = model.eval()
         self._seen_to_fit = False
+        # For the record, and to notice bound data that had shaped the prior: what fit() has used so far.
+        self.objective = "none"
+        self.trained_on: list[Any] = []
         self.freeze_prior()
 
     @property
@@ -114,7 +118,16 @@ class StochasticNetwork(nn.Module):
         """Make the present posterior the prior."""
         self.prior_mean.copy_(self.mean)
         self.prior_rho.copy_(self.rho)
+        self.prior_trained_on = list(self.trained_on)
         self._fixed_at_freeze = self._fixed_fingerprint()
+
+    def prior_network(self) -> StochasticNetwork:
+        """A copy whose posterior is the prior: the network before posterior training."""
+        other = copy.deepcopy(self)
+        with torch.no_grad():
+            other.mean.copy_(self.prior_mean)
+            other.rho.copy_(self.prior_rho)
+        return other
 
     # A pass
 
@@ -137,7 +150,9 @@ class StochasticNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Mean M and variance V of the output given a draw of the hidden weights, each [batch, classes]."""
         mean = self._pass(x, Draw(sampling, generator, dropout), conditional=True)
-        return mean, self.output_layer.variance
+        variance = self.output_layer.variance
+        del self.output_layer.variance
+        return mean, variance
 
     def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> Tensor:
         shapes = list(self.slots.values())
@@ -151,14 +166,22 @@ class StochasticNetwork(nn.Module):
             assert weight is not None
             binding.layer.bind(draw, weight, bias)
         self.output_layer.conditional = conditional
-        if self._seen_to_fit:
-            return self.model(x)
-        return self._first_pass(x)
+        try:
+            return self.model(x) if self._seen_to_fit else self._first_pass(x)
+        finally:
+            for binding in self._bindings:
+                binding.layer.unbind()
 
     def _first_pass(self, x: Tensor) -> Tensor:
         """Run the model once under watch: each layer once, and nothing after the last Linear."""
         calls: list[nn.Module] = []
-        watch = [b.layer.register_forward_hook(lambda module, *_: calls.append(module)) for b in self._bindings]
+        outputs: list[Tensor] = []
+
+        def note(module: nn.Module, args: object, output: Tensor) -> None:
+            calls.append(module)
+            outputs.append(output)
+
+        watch = [binding.layer.register_forward_hook(note) for binding in self._bindings]
         try:
             out: Tensor = self.model(x)
         finally:
@@ -170,7 +193,7 @@ class StochasticNetwork(nn.Module):
                     f"{name} is applied more than once in a pass, which would draw its weights anew each time: "
                     "give each use a layer of its own"
                 )
-        if not calls or calls[-1] is not self.output_layer or out is not self.output_layer.output:
+        if not calls or calls[-1] is not self.output_layer or out is not outputs[-1]:
             raise UnsupportedModel(
                 "the model's output must be that of its last Linear, with nothing after it: remove the softmax, or "
                 "whatever else follows (the prediction, the index of the largest output, stays the same)"

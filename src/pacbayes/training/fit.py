@@ -28,7 +28,7 @@ class Epoch:
     rate: float
     objective: float
     risk: float
-    """The mean over the epoch's batches of the estimated 0-1 risk, taken while the weights were moving."""
+    """The estimated empirical 0-1 risk: at the end of the epoch, or over its batches (``evaluate="running"``)."""
     kl: float
     penalty: float
     bound: float
@@ -60,7 +60,8 @@ def fit(
 
     ``data`` is a :class:`~pacbayes.data.Data` or a pair (x, y) of arrays or tensors. Options are the fields of
     :class:`~pacbayes.training.Settings`, or given together as ``settings``. ``callback`` sees each epoch as it ends.
-    With a ``checkpoint`` that holds a state, training continues from there and ends in the same weights.
+    With a ``checkpoint`` that holds a state, training continues from there and ends in the same weights; the callback
+    sees the epochs before it, too.
 
     >>> from pacbayes.networks import build, stochastic
     >>> x, y = torch.randn(64, 4), torch.arange(64) % 2
@@ -75,6 +76,8 @@ def fit(
     penalty(0.0, len(data), settings.delta)  # refuses too few examples before any work is done
     _check_one_pass(net, data.x[:1])
 
+    net.objective = settings.objective
+    net.trained_on.append(data)
     stage = Stage(net, data, settings)
     best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
@@ -82,9 +85,11 @@ def fit(
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         tensors, note = saved
         stage.load(tensors)
-        best = {name.removeprefix("best_"): t for name, t in tensors.items() if name.startswith("best_")}
+        best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
         epochs = [Epoch(**line) for line in note["epochs"]]  # type: ignore[attr-defined]
         kept = int(note["kept"])  # type: ignore[call-overload]
+        for epoch in epochs if callback is not None else ():
+            callback(epoch)
 
     rates = learning_rates(settings)
     good = stage.state()
@@ -102,7 +107,7 @@ def fit(
         if settings.keep == "last" or not best or epochs[-1].bound < epochs[kept].bound:
             best, kept = {name: good[name] for name in ("mean", "rho")}, number
         if checkpoint is not None:
-            tensors = good | {f"best_{name}": t for name, t in best.items()}
+            tensors = good | ({f"best_{name}": t for name, t in best.items()} if kept != number else {})
             note = {"epochs": [asdict(e) for e in epochs], "kept": kept}
             checkpoint.save(tensors, note, now=number + 1 == len(rates))
         if callback is not None:
@@ -114,7 +119,8 @@ def fit(
 
 
 def _record(stage: Stage, number: int, rate: float, sums: EpochSums) -> Epoch:
-    m, risk = stage.m, float(sums.error) / sums.examples
+    m, running = stage.m, stage.settings.evaluate == "running"
+    risk = float(sums.error) / sums.examples if running else stage.risk()
     with torch.no_grad():
         divergence = float(stage.net.kl())
     pen = penalty(divergence, m, stage.settings.delta)

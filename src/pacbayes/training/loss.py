@@ -34,11 +34,7 @@ def batch_objective(
         outputs = net(x, settings.sampling, generator, settings.dropout)
         risk, error = bounded_cross_entropy(outputs, y, settings.p_min), _error(outputs, y)
     else:
-        mean, variance = net.conditional(x, settings.sampling, generator, settings.dropout)
-        estimator = None if settings.estimator == "auto" else settings.estimator
-        risk = misclassification_probability(
-            mean, variance, y, estimator, samples=settings.samples, generator=generator
-        ).mean()
+        risk = conditional_risk(net, x, y, settings, generator, settings.dropout)
         error = risk.detach()
     if settings.objective == "ERM":
         return risk, error
@@ -47,6 +43,22 @@ def batch_objective(
     if settings.objective == "lbd":
         return lbd(risk, pen, lam), error
     return OBJECTIVES[settings.objective](risk, pen), error
+
+
+def conditional_risk(
+    net: StochasticNetwork,
+    x: Tensor,
+    y: Tensor,
+    settings: Settings,
+    generator: torch.Generator | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The mean misclassification probability given a hidden draw: unbiased for the 0-1 risk (section 3.2)."""
+    mean, variance = net.conditional(x, settings.sampling, generator, dropout)
+    estimator = None if settings.estimator == "auto" else settings.estimator
+    return misclassification_probability(
+        mean, variance, y, estimator, samples=settings.samples, generator=generator
+    ).mean()
 
 
 def bounded_cross_entropy(outputs: Tensor, y: Tensor, p_min: float) -> Tensor:

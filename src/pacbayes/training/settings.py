@@ -49,6 +49,8 @@ class Settings:
     """Objective lbd: lambda "trained" (twice the epochs, alternating, as in the paper) or "best" (closed form)."""
     keep: str = "best"
     """The epoch that is kept: "best" by the bound (3a), or "last"."""
+    evaluate: str = "pass"
+    """How an epoch's risk is known: "pass", a pass over the data at its end; "running", its batches' mean, free."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -59,6 +61,7 @@ class Settings:
         _one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
         _one_of("lam", self.lam, LAMBDAS)
         _one_of("keep", self.keep, ("best", "last"))
+        _one_of("evaluate", self.evaluate, ("pass", "running"))
         _in_range("rate", self.rate, 0, math.inf)
         _in_range("momentum", self.momentum, 0, 1, closed_low=True)
         _in_range("dropout", self.dropout, 0, 1, closed_low=True)

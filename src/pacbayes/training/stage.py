@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pacbayes.data import Data
 from pacbayes.networks.stochastic import StochasticNetwork
-from pacbayes.training.loss import batch_objective
+from pacbayes.seeds import derived_seed
+from pacbayes.training.loss import batch_objective, conditional_risk
 from pacbayes.training.settings import Settings
 
 LAMBDA_RANGE = (1e-3, 1 - 1e-3)
+
+_EVALUATION = 2**62  # in place of an epoch number
 
 # What each step is watched for, in the order in which one makes the next non-finite.
 WATCHED = ("the risk", "the objective", "the gradient of the means", "the gradient of rho")
@@ -66,8 +68,7 @@ class Stage:
 
     def epoch(self, number: int, rate: float) -> EpochSums:
         """One pass over the data in random batches. All its randomness comes from (seed, epoch number)."""
-        seed = np.random.SeedSequence([self.settings.seed, number]).generate_state(1, np.uint64)[0]
-        self.generator.manual_seed(int(seed >> np.uint64(1)))
+        self.generator.manual_seed(derived_seed(self.settings.seed, number))
         order = torch.randperm(self.m, generator=self.generator, device=self.device)
         zero = torch.zeros((), dtype=torch.float64, device=self.device)
         sums = EpochSums(zero, zero.clone(), torch.zeros(len(WATCHED), dtype=torch.int64, device=self.device))
@@ -76,6 +77,20 @@ class Stage:
         for batch in order.split(self.settings.batch_size):
             step(self.x[batch], self.y[batch], rate, sums)
         return sums
+
+    @torch.no_grad()
+    def risk(self) -> float:
+        """The empirical risk of the weights as they are: one conditional pass, without dropout.
+
+        The same noise every time, so that epochs are compared by their weights and not by their luck.
+        """
+        self.generator.manual_seed(derived_seed(self.settings.seed, _EVALUATION))
+        batches = torch.arange(self.m, device=self.device).split(self.settings.batch_size)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        for batch in batches:
+            risk = conditional_risk(self.net, self.x[batch], self.y[batch], self.settings, self.generator)
+            total += risk.double() * len(batch)
+        return float(total) / self.m
 
     def _step(self, x: Tensor, y: Tensor, rate: float, sums: EpochSums) -> None:
         net = self.net

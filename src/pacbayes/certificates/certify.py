@@ -1,0 +1,131 @@
+"""Issuing a certificate for a trained network: equation (final_bound), or its form for learnt priors."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import secrets
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import torch
+
+from pacbayes.bounds.confidence import clopper_pearson_upper
+from pacbayes.bounds.pac_bayes import check_delta, penalty
+from pacbayes.certificates.certificate import Certificate, derived_numbers
+from pacbayes.certificates.monte_carlo import Progress, Tally, independent_errors, shared_errors
+from pacbayes.data import Data, as_data
+from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.stochastic import StochasticNetwork
+
+# The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
+_KL_ROUND_UP = 1 + 1e-11
+
+
+def certify(
+    net: StochasticNetwork,
+    data: Any,
+    *,
+    delta: float = 0.025,
+    mc_delta: float = 0.01,
+    draws: int = 150_000,
+    sampling: str = "independent",
+    limit: str = "two-sided",
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> Certificate:
+    """A certificate for the randomised classifier: a bound on its true risk, at confidence 1 - delta - mc_delta.
+
+    ``data`` are the bound data: all the training data where the prior is data-free, and where it was learnt, the
+    part that it never saw. ``draws`` is the number of independent Monte-Carlo terms: visits of an example with a
+    draw of its own, or with ``sampling="shared"`` networks that each pass over all the data. ``limit`` is the
+    Monte-Carlo limit: ``"two-sided"`` as in the paper, ``"one-sided"`` or ``"clopper-pearson"``, which are tighter.
+    The draws are fresh unless a ``seed`` is given; a seed must not have been chosen by its result.
+    """
+    data = as_data(data, classes=net.classes)
+    check_delta(delta), check_delta(mc_delta, "mc_delta")
+    penalty(0.0, len(data), delta)
+    _refuse_bound_data_that_shaped_the_prior(net, data)
+    if net.fixed_part_changed():
+        raise UnsupportedModel(
+            "a buffer or a frozen weight of the model has changed since the prior was frozen: what it learnt is "
+            "outside the KL, and there is no valid certificate"
+        )
+    seed = secrets.randbits(63) if seed is None else seed
+    if sampling == "shared":
+        tally = Tally(sum(shared_errors(net, data, draws, seed, progress)), draws * len(data), draws)
+    else:
+        tally = independent_errors(net, data, draws, seed, progress)
+    with torch.no_grad():
+        divergence = float(net.kl()) * _KL_ROUND_UP
+    numbers = derived_numbers(
+        errors=tally.errors, visits=tally.visits, draws=tally.terms, kl=divergence, m=len(data), delta=delta,
+        mc_delta=mc_delta, limit=limit, sampling=sampling,
+    )  # fmt: skip
+    return Certificate(
+        **numbers,
+        kl=divergence,
+        m=len(data),
+        delta=delta,
+        mc_delta=mc_delta,
+        draws=tally.terms,
+        objective=net.objective,
+        bound="invKL",
+        limit=limit,
+        sampling=sampling,
+        errors=tally.errors,
+        visits=tally.visits,
+        prior_fingerprint=net.fingerprint("prior"),
+        posterior_fingerprint=net.fingerprint("posterior"),
+        bound_data_fingerprint=data.fingerprint(),
+        seed=seed,
+        versions=versions(),
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def holdout_bound(net: StochasticNetwork, data: Any, *, delta: float = 0.035, seed: int | None = None) -> float:
+    """The ordinary hold-out bound of the prior on the bound data, which it never saw: Clopper-Pearson.
+
+    Each example is classified once, with a draw of its own, by the network before posterior training.
+    """
+    data = as_data(data, classes=net.classes)
+    _refuse_bound_data_that_shaped_the_prior(net, data)
+    seed = secrets.randbits(63) if seed is None else seed
+    tally = independent_errors(net.prior_network(), data, len(data), seed)
+    return clopper_pearson_upper(tally.errors, len(data), delta)
+
+
+def versions() -> dict[str, str]:
+    try:
+        own = version("pacbayes")
+    except PackageNotFoundError:
+        own = "not installed"
+    return {
+        "pacbayes": own,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+def _refuse_bound_data_that_shaped_the_prior(net: StochasticNetwork, data: Data) -> None:
+    """Examples may repeat in a dataset; prior data that recur as a whole among the bound data are a mistake."""
+    bound_rows = None
+    for prior_data in net.prior_trained_on:
+        rows = _row_digests(prior_data)
+        bound_rows = bound_rows if bound_rows is not None else set(_row_digests(data))
+        if sum(row in bound_rows for row in rows) > 0.99 * len(rows):
+            raise InvalidInput(
+                "the prior was trained on these data: certify on the other part of pacbayes.split(), the bound data"
+            )
+
+
+def _row_digests(data: Data) -> list[bytes]:
+    x = np.ascontiguousarray(data.x.flatten(1).numpy())
+    return [
+        hashlib.blake2b(row.tobytes() + label.to_bytes(8, "little"), digest_size=12).digest()
+        for row, label in zip(x, data.y.tolist(), strict=True)
+    ]

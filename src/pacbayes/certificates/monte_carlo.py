@@ -1,0 +1,138 @@
+"""Counting the errors of drawn networks: the Monte-Carlo step of section 3.5, with independent terms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pacbayes.data import Data
+from pacbayes.errors import InvalidInput
+from pacbayes.networks.layers import StochasticConv
+from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.seeds import derived_seed
+
+MEMORY_BUDGET = 256 * 2**20
+"""Bytes that one chunk's weights and activations may take."""
+
+_LARGEST_CHUNK = 4096
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """``errors`` of ``visits`` 0-1 outcomes, in ``terms`` independent groups of equal size; all integers."""
+
+    errors: int
+    visits: int
+    terms: int
+
+    @property
+    def mean(self) -> float:
+        return self.errors / self.visits
+
+
+@torch.no_grad()
+def independent_errors(
+    net: StochasticNetwork, data: Data, draws: int, seed: int, progress: Progress | None = None
+) -> Tally:
+    """``draws`` example visits, each with a draw of all the weights of its own.
+
+    Each example is visited ``draws // m`` times; the rest are visits to examples picked at random, with replacement.
+    So the outcomes are independent, and the average of their means is the empirical risk Err_S(Q) exactly: what
+    :func:`~pacbayes.bounds.chernoff_upper` and :func:`~pacbayes.bounds.clopper_pearson_upper` ask for.
+    """
+    _check_draws(draws)
+    generator = torch.Generator(net.mean.device).manual_seed(seed)
+    size = chunk_size(net, data)
+    errors = done = 0
+    for indices in _visits(len(data), draws, size, generator):
+        errors += _count_errors(net, data, indices.to(data.y.device), "independent", generator)
+        done += len(indices)
+        if progress is not None:
+            progress(done / draws)
+    return Tally(errors, draws, draws)
+
+
+@torch.no_grad()
+def shared_errors(
+    net: StochasticNetwork, data: Data, draws: int, seed: int, progress: Progress | None = None
+) -> list[int]:
+    """For each of ``draws`` networks, drawn once and used on all the data, its number of errors (the paper's way)."""
+    _check_draws(draws)
+    generator = torch.Generator(net.mean.device)
+    size = chunk_size(net, data, per_example_weights=False)
+    counts = []
+    for draw in range(draws):
+        errors = 0
+        for indices in torch.arange(len(data)).split(size):
+            # The same seed for every chunk of a pass: the same weights.
+            generator.manual_seed(derived_seed(seed, draw))
+            errors += _count_errors(net, data, indices, "shared", generator)
+        counts.append(errors)
+        if progress is not None:
+            progress((draw + 1) / draws)
+    return counts
+
+
+def test_error(
+    net: StochasticNetwork, data: Data, draws: int = 1000, seed: int = 0, progress: Progress | None = None
+) -> tuple[float, float]:
+    """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
+    rates = torch.tensor(shared_errors(net, data, draws, seed, progress), dtype=torch.float64) / len(data)
+    return float(rates.mean()), float(rates.std()) if draws > 1 else 0.0
+
+
+def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool = True) -> int:
+    """How many examples to take at a time, so that memory stays bounded whatever the network and the draws.
+
+    One example is passed through to see the sizes of what the layers make.
+    """
+    numbers = [data.x[0].numel()]
+    layers = [m for m in net.model.modules() if not list(m.children()) or isinstance(m, StochasticConv)]
+
+    def note(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
+        numbers.append(args[0].numel() + out.numel())
+        if isinstance(module, StochasticConv):
+            kernel = math.prod(module.conv.kernel_size)
+            numbers[-1] += out[0, 0].numel() * args[0].shape[1] * kernel
+            if per_example_weights:
+                numbers[-1] += 3 * module.weight.mean.numel()
+
+    hooks = [layer.register_forward_hook(note) for layer in layers]  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            net(data.x[:1].to(net.mean.device), "mean")
+    finally:
+        for hook in hooks:
+            hook.remove()
+    bytes_each = 2 * max(numbers) * net.mean.element_size()
+    return max(1, min(_LARGEST_CHUNK, MEMORY_BUDGET // bytes_each))
+
+
+def _count_errors(
+    net: StochasticNetwork, data: Data, indices: Tensor, sampling: str, generator: torch.Generator
+) -> int:
+    device = net.mean.device
+    outputs = net(data.x[indices].to(device), sampling, generator)
+    # Ties and NaN count as errors: the label must be strictly above all others.
+    y = data.y[indices].to(device).unsqueeze(-1)
+    own = outputs.gather(-1, y)
+    beats = own > outputs.scatter(-1, y, -math.inf).amax(-1, keepdim=True)
+    return len(indices) - int(beats.sum())
+
+
+def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    for _ in range(draws // m):
+        yield from torch.arange(m).split(size)
+    if rest := draws % m:
+        yield from torch.randint(m, (rest,), generator=generator, device=generator.device).split(size)
+
+
+def _check_draws(draws: int) -> None:
+    if draws < 1:
+        raise InvalidInput(f"draws must be at least 1, and is {draws}")

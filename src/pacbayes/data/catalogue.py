@@ -1,0 +1,118 @@
+"""`load`: a dataset by its name in the catalogue, or from a `.npz` file."""
+
+import difflib
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pacbayes.data.dataset import Data
+from pacbayes.data.download import download as fetch
+from pacbayes.data.download import unpack
+from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, find_file
+from pacbayes.data.npz import read_npz
+from pacbayes.data.published import ENTRIES, Entry, File, Part
+from pacbayes.errors import DataError, InvalidInput
+
+# Two-class versions, as in much of the literature: the first five classes against the last five.
+_BINARY = {f"{name}-binary": name for name in ("digits", "mnist", "fashion-mnist")}
+
+
+def load(
+    name: str | os.PathLike[str],
+    part: str = "train",
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    download: bool = True,
+) -> Data:
+    """The "train" or "test" part of a dataset.
+
+    name: one of `available()`, or a path that ends in `.npz` (arrays x, y; x_test, y_test for the test part).
+    folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
+    them is downloaded into the cache, unless `download` is False.
+    """
+    if part not in ("train", "test"):
+        raise InvalidInput(f"part must be 'train' or 'test', not {part!r}")
+    name = os.fspath(name)
+    if name.endswith(".npz"):
+        return read_npz(Path(name).expanduser(), part)
+    original = _BINARY.get(name, name)
+    if original not in ENTRIES:
+        names = [known for known, _ in available()]
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InvalidInput(
+            f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz{hint}"
+        )
+    data = _load_entry(original, ENTRIES[original], part, data_folders(folder), download)
+    return data if name == original else _binary(data, name)
+
+
+def available() -> list[tuple[str, str]]:
+    """Each name of the catalogue with a line that describes it."""
+    binary = [(name, f"{original}, classes 0 to 4 against 5 to 9") for name, original in _BINARY.items()]
+    return [(name, entry.description) for name, entry in ENTRIES.items()] + binary
+
+
+def _binary(data: Data, name: str) -> Data:
+    return replace(data, y=(data.y >= 5).long(), classes=2, name=name, class_names=("0 to 4", "5 to 9"))
+
+
+def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], download: bool) -> Data:
+    part: Part = getattr(entry, part_name)
+    paths = [_locate(file, name, entry, folders, download) for file in part.files]
+    try:
+        pixels, labels = part.read(paths, (part.count, *entry.shape))
+        _check_contents(pixels, labels, part, paths)
+    except DataError as error:
+        source = ", ".join(dict.fromkeys(file.url for file in part.files)) or "scikit-learn"
+        raise DataError(
+            f"{error}. Delete it and get {name} ({part_name} part) again from {source}"
+        ) from error
+    # A table of all pixel values: the same on every machine, and no temporary as large as the data.
+    table = ((np.arange(256) / entry.levels - entry.offset) / entry.scale).astype(np.float32)
+    x, y = torch.from_numpy(table[pixels]), torch.from_numpy(labels.astype(np.int64))
+    return Data(x, y, len(entry.class_names), name, entry.class_names)
+
+
+def _check_contents(pixels: np.ndarray, labels: np.ndarray, part: Part, paths: list[Path]) -> None:
+    digest = hashlib.sha256(np.ascontiguousarray(pixels).data)
+    digest.update(np.ascontiguousarray(labels).data)
+    if digest.hexdigest() != part.sha256:
+        raise DataError(
+            f"{', '.join(map(str, paths)) or 'the data'}: the pixels or labels are not those published: "
+            f"expected SHA-256 {part.sha256}, found {digest.hexdigest()}"
+        )
+
+
+def _locate(file: File, name: str, entry: Entry, folders: list[Path], download: bool) -> Path:
+    """The file in the first folder that has it, or else a fresh copy in the cache."""
+    places = [
+        base / below for top in folders for base in (top / name, top) for below in ("", *entry.subfolders)
+    ]
+    if (found := find_file(file.names, places)) is not None:
+        return found
+    reason = "downloading was switched off"
+    if download:
+        try:
+            return _fetch(file, entry, cache_folder() / name)
+        except DataError as error:
+            reason = str(error)
+    raise DataError(
+        f"{name}: found no {' or '.join(file.names)} in {', '.join(map(str, folders))}, nor in {name} below; "
+        f"{reason}. Get {file.url} (SHA-256 {file.sha256}) and put it, unpacked if it is a tar archive, "
+        f"into {folders[0] / name}, or set {ENVIRONMENT_VARIABLE} to the folder that holds it"
+    )
+
+
+def _fetch(file: File, entry: Entry, target: Path) -> Path:
+    fetched = fetch(file.url, file.sha256, target)
+    if not fetched.name.endswith(".tar.gz"):
+        return fetched
+    # Everything wanted is taken out at once, and the archive goes: it would double the space.
+    unpack(fetched, [other.names[0] for other in (*entry.train.files, *entry.test.files)], target)
+    fetched.unlink(missing_ok=True)
+    return target / file.names[0]

@@ -1,0 +1,172 @@
+"""`Data`: labelled examples in memory, checked once so that nothing downstream has to."""
+
+import hashlib
+import json
+import operator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pacbayes.errors import InvalidInput
+
+# Labels beyond this are a mistake (a hash, a time stamp), and would not fit the arithmetic below.
+LABEL_LIMIT = 2**31
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Labelled examples in memory.
+
+    x: float32, [m, ...], finite; y: int64, [m], each in 0..classes-1; class_names: none, or one a class.
+    The tensors are not to be changed in place: the fingerprint is computed once.
+    """
+
+    x: Tensor
+    y: Tensor
+    classes: int
+    name: str = "data"
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise InvalidInput(
+                f"classes must be at least 2, not {self.classes}; where not every class is among the labels, "
+                f"say how many there are with classes="
+            )
+        if self.class_names and len(self.class_names) != self.classes:
+            raise InvalidInput(f"{len(self.class_names)} class names for {self.classes} classes")
+        if self.x.dtype != torch.float32 or self.y.dtype != torch.int64:
+            raise InvalidInput(
+                f"x must be float32 and y int64, not {self.x.dtype} and {self.y.dtype}; see as_data"
+            )
+        _check_inputs(self.x)
+        if self.y.ndim != 1:
+            raise InvalidInput(f"y must hold one label an example, shape [m], not {list(self.y.shape)}")
+        if len(self.x) != len(self.y):
+            raise InvalidInput(f"x has {len(self.x)} examples but y has {len(self.y)} labels")
+        _check_labels(self.y.numpy(force=True), self.classes)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.x.shape[1:])
+
+    def take(self, indices: Any) -> "Data":
+        """The examples at `indices` (whole numbers from 0 to m-1), in that order."""
+        chosen = np.asarray(indices)
+        if chosen.ndim != 1 or chosen.size == 0 or chosen.dtype.kind not in "iu":
+            raise InvalidInput(
+                f"indices must be a non-empty list of integers, not {chosen.dtype} {chosen.shape}"
+            )
+        outside = (chosen < 0) | (chosen >= len(self))
+        if outside.any():
+            raise InvalidInput(f"index {chosen[outside.argmax()]} is outside 0..{len(self) - 1}")
+        rows = torch.from_numpy(chosen.astype(np.int64)).to(self.x.device)
+        return replace(self, x=self.x[rows], y=self.y[rows])
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of shape, classes and every value: equal data, and only it, has an equal fingerprint.
+
+        Names do not count. Values are hashed little-endian, so that it is the same on every machine.
+        """
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        header = json.dumps({"classes": self.classes, "shape": list(self.x.shape)}, sort_keys=True)
+        digest = hashlib.sha256(f"pacbayes-data-1 {header}\n".encode())
+        digest.update(np.ascontiguousarray(self.x.numpy(force=True), "<f4").data)
+        digest.update(np.ascontiguousarray(self.y.numpy(force=True), "<i8").data)
+        return digest.hexdigest()
+
+
+def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Data:
+    """`Data` as it is, or a pair `(x, y)` of arrays, tensors or lists, checked and copied into one.
+
+    x: numbers, [m, ...]; y: whole numbers, [m]. `classes` defaults to the largest label plus one.
+    """
+    if isinstance(data, Data):
+        if classes is not None and classes != data.classes:
+            raise InvalidInput(f"the data has {data.classes} classes, not {classes}")
+        return data
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise InvalidInput(f"expected Data or a pair (x, y), not {type(data).__name__}")
+    if classes is not None:
+        try:
+            classes = operator.index(classes)
+        except TypeError:
+            raise InvalidInput(f"classes must be an integer, not {classes!r}") from None
+    x, labels = as_inputs(data[0]), _labels(data[1])
+    if len(labels) != len(x):
+        raise InvalidInput(f"x has {len(x)} examples but y has {len(labels)} labels")
+    if classes is None:
+        classes = count_classes(labels)
+    _check_labels(labels, classes)
+    return Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name)
+
+
+def count_classes(y: Any) -> int:
+    """The largest label plus one: how many classes `y` shows when nobody says."""
+    labels = _labels(y)
+    _check_labels(labels, None)
+    return int(labels.max(initial=0)) + 1
+
+
+def as_inputs(values: Any) -> Tensor:
+    """Inputs without labels as a float32 tensor [m, ...] of its own memory, checked like `Data.x`."""
+    # Overflow to float32 infinity is reported by the check that follows, with its place.
+    with np.errstate(over="ignore"):
+        x = torch.from_numpy(_numbers(values, "x").astype(np.float32, order="C"))
+    _check_inputs(x)
+    return x
+
+
+def _numbers(values: Any, what: str) -> np.ndarray:
+    """`values` as an array of booleans, integers or floats."""
+    if isinstance(values, Tensor):
+        # numpy knows no bfloat16.
+        values = (values.float() if values.is_floating_point() else values).numpy(force=True)
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidInput(f"{what} is not an array: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(f"{what} must hold real numbers, not {array.dtype}")
+    return array
+
+
+def _labels(values: Any) -> np.ndarray:
+    labels = _numbers(values, "y")
+    if labels.ndim != 1:
+        raise InvalidInput(f"y must hold one label an example, shape [m], not {list(labels.shape)}")
+    # In half precision even the comparison with a limit overflows.
+    return labels.astype(np.float64) if labels.dtype.kind == "f" else labels
+
+
+def _check_inputs(x: Tensor) -> None:
+    if x.ndim < 2:
+        raise InvalidInput(f"x must have a shape [m, ...] of two dimensions or more, not {list(x.shape)}")
+    if x.numel() == 0:
+        raise InvalidInput(f"x holds no examples: its shape is {list(x.shape)}")
+    # The extremes are NaN where any value is: no temporary as large as the data is needed.
+    low, high = torch.aminmax(x)
+    if not (low.isfinite() and high.isfinite()):
+        bad = next(i for i, row in enumerate(x) if not row.isfinite().all())
+        value = x[bad][~x[bad].isfinite()][0].item()
+        raise InvalidInput(f"x[{bad}] holds {value}; every value must be finite in float32")
+
+
+def _check_labels(labels: np.ndarray, classes: int | None) -> None:
+    limit = LABEL_LIMIT if classes is None else classes
+    good = (labels >= 0) & (labels < limit) & (np.floor(labels) == labels)
+    if not good.all():
+        bad = int((~good).argmax())
+        wanted = "a whole number from 0" + (" up" if classes is None else f" to {classes - 1}")
+        raise InvalidInput(f"label y[{bad}] is {labels[bad]}, not {wanted}")

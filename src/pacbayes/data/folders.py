@@ -1,0 +1,24 @@
+"""Where datasets lie: the caller's folder, then PACBAYES_DATA, then the cache of the user."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ENVIRONMENT_VARIABLE = "PACBAYES_DATA"
+
+
+def data_folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
+    """The folders to search, in order."""
+    chosen = [folder, os.environ.get(ENVIRONMENT_VARIABLE)]
+    return [Path(place).expanduser() for place in chosen if place] + [cache_folder()]
+
+
+def cache_folder() -> Path:
+    """The folder downloads go to: `pacbayes` below XDG_CACHE_HOME or `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pacbayes"
+
+
+def find_file(names: Sequence[str], places: Iterable[Path]) -> Path | None:
+    """The first place that holds a file of one of these names; earlier names win within a place."""
+    candidates = (place / name for place in places for name in names)
+    return next((path for path in candidates if path.is_file()), None)

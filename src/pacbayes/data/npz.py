@@ -1,0 +1,103 @@
+"""Data of one's own: `.npz` files with arrays `x` and `y`, and `x_test` and `y_test` for the test part."""
+
+import math
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from tokenize import TokenError
+
+import numpy as np
+from torch import Tensor
+
+from pacbayes.data.dataset import Data, as_data, as_inputs, count_classes
+from pacbayes.errors import DataError, InvalidInput
+
+MAX_BYTES = 2**33
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+# What zipfile and numpy's header parser raise for files that are truncated, corrupt, encrypted or no archive.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    TokenError,
+)
+
+
+def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = MAX_BYTES) -> Data:
+    """The train part (`x`, `y`) or the test part (`x_test`, `y_test`) of a file.
+
+    The classes are counted over both parts, so that they agree. limit: the most bytes an array may take.
+    """
+    path = Path(path)
+    x, y = ("x", "y") if part == "train" else ("x_test", "y_test")
+    arrays = _read_arrays(path, {x, "y", "y_test"}, limit)
+    if missing := [name for name in (x, y) if name not in arrays]:
+        raise DataError(f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}")
+    try:
+        classes = max(count_classes(arrays[name]) for name in ("y", "y_test") if name in arrays)
+        return as_data((arrays[x], arrays[y]), classes=classes, name=path.stem)
+    except InvalidInput as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def load_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tensor:
+    """The array `x` of a `.npz` file as float32 [m, ...]: inputs to predict, with labels or without."""
+    path = Path(path)
+    arrays = _read_arrays(path, {"x"}, limit)
+    if "x" not in arrays:
+        raise DataError(f"{path}: holds no array x")
+    try:
+        return as_inputs(arrays["x"])
+    except InvalidInput as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _read_arrays(path: Path, names: set[str], limit: int) -> dict[str, np.ndarray]:
+    """Those of the named arrays that the file holds."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            present = names & {
+                name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")
+            }
+            return {name: _read_array(archive, name, limit) for name in sorted(present)}
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except _UNREADABLE as error:
+        raise DataError(f"{path}: not a readable .npz file ({error})") from error
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
+    """One array; its header is believed only once it agrees with the archive and with the limit."""
+    member = archive.getinfo(f"{name}.npy")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise DataError(f"array {name} is compressed in a way numpy does not write")
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in _HEADER_READERS:
+            raise DataError(f"array {name} is not of plain numbers (.npy version {version[0]}.{version[1]})")
+        shape, fortran, dtype = _HEADER_READERS[version](stream)
+        if dtype.kind not in "biuf":
+            raise DataError(f"array {name} must hold real numbers, not {dtype}")
+        size = math.prod(shape) * dtype.itemsize
+        if size > limit:
+            raise DataError(f"array {name} would take {size} bytes; the limit is {limit}")
+        if stream.tell() + size != member.file_size:
+            raise DataError(
+                f"array {name} announces {size} bytes, the archive {member.file_size - stream.tell()}"
+            )
+        values = bytearray()
+        while len(values) < size and (chunk := stream.read(min(2**20, size - len(values)))):
+            values += chunk
+    if len(values) != size:
+        raise DataError(f"array {name} announces {size} bytes, found {len(values)}")
+    return np.frombuffer(values, dtype).reshape(shape, order="F" if fortran else "C")

@@ -1,0 +1,55 @@
+"""One seeded permutation cuts the examples into prior data and bound data.
+
+The prior may depend on its part in any way; the bound holds because the other part was never looked at.
+Both parts are slices of the same permutation, so they cannot overlap.
+"""
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from pacbayes.data.dataset import Data, as_data
+from pacbayes.errors import InvalidInput
+
+# The concentration inequality behind the bounds (Maurer 2004) asks for m >= 8.
+MIN_BOUND_EXAMPLES = 8
+
+
+def split(data: Any, fraction: float, seed: int = 0) -> tuple[Data, Data]:
+    """(prior_data, bound_data): a random `fraction` of the examples, and all the others."""
+    data = as_data(data)
+    prior, bound = split_indices(len(data), fraction, seed)
+    return data.take(prior), data.take(bound)
+
+
+def split_indices(m: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of the prior data, round(fraction * m) of them, and those of the bound data: int64."""
+    if not 0 < fraction < 1:
+        raise InvalidInput(f"fraction must lie strictly between 0 and 1, not {fraction}")
+    cut = round(fraction * m)
+    if cut == 0:
+        raise InvalidInput(f"a fraction of {fraction} of {m} examples leaves no prior data")
+    if m - cut < MIN_BOUND_EXAMPLES:
+        raise InvalidInput(
+            f"a fraction of {fraction} of {m} examples leaves {m - cut} for the bound; "
+            f"it needs {MIN_BOUND_EXAMPLES} or more"
+        )
+    order = permutation(m, seed)
+    return order[:cut], order[cut:]
+
+
+def permutation(m: int, seed: int) -> np.ndarray:
+    """A uniformly random order of 0..m-1, int64, that `seed` fixes for good.
+
+    It sorts the raw 64-bit output of Philox, which numpy promises never to change; of its `permutation` and
+    `shuffle` it does not.
+    """
+    try:
+        seed = operator.index(seed)
+    except TypeError:
+        raise InvalidInput(f"seed must be an integer, not {seed!r}") from None
+    if seed < 0:
+        raise InvalidInput(f"seed must not be negative, not {seed}")
+    keys = np.asarray(np.random.Philox(seed).random_raw(m))
+    return np.argsort(keys, kind="stable").astype(np.int64)

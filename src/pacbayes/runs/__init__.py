@@ -1,0 +1,20 @@
+"""Runs: a configuration carried out in a folder, then certified, verified and used from it."""
+
+from pacbayes.runs.certify import Evaluation, certify_run
+from pacbayes.runs.config import Config
+from pacbayes.runs.folder import RunFolder
+from pacbayes.runs.predict import predict_run
+from pacbayes.runs.train import train_run, trained_network
+from pacbayes.runs.verify import Check, verify_run
+
+__all__ = [
+    "Check",
+    "Config",
+    "Evaluation",
+    "RunFolder",
+    "certify_run",
+    "predict_run",
+    "train_run",
+    "trained_network",
+    "verify_run",
+]

@@ -1,0 +1,58 @@
+"""Certifying a finished run: the certificate, and beside it what it can be compared with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
+from pacbayes.certificates.monte_carlo import Progress
+from pacbayes.errors import DataError
+from pacbayes.files import write_atomically
+from pacbayes.runs.folder import RunFolder, test_data
+from pacbayes.runs.train import trained_network
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Numbers to set beside a certificate; none of them enters it."""
+
+    test_error: float | None
+    test_error_sd: float | None
+    test_draws: int
+    test_examples: int
+    holdout_bound: float | None
+    """The prior's Clopper-Pearson bound on the bound data, at the certificate's confidence; learnt priors only."""
+
+
+def certify_run(
+    run: RunFolder,
+    *,
+    draws: int = 150_000,
+    delta: float = 0.025,
+    mc_delta: float = 0.01,
+    sampling: str = "independent",
+    limit: str = "two-sided",
+    test_draws: int = 1000,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Certificate, Evaluation]:
+    """Write ``certificate.json`` and ``evaluation.json`` into the run folder."""
+    net, bound_data = trained_network(run)
+    certificate = certify(
+        net, bound_data, delta=delta, mc_delta=mc_delta, draws=draws, sampling=sampling, limit=limit, seed=seed,
+        progress=progress,
+    )  # fmt: skip
+    certificate.save(run.certificate_file)
+
+    holdout = None
+    if run.config().learns_prior:
+        holdout = holdout_bound(net, bound_data, delta=delta + mc_delta, seed=seed)
+    try:
+        test = test_data(run.config())
+        error, deviation = test_error(net, test, test_draws, certificate.seed)
+        evaluation = Evaluation(error, deviation, test_draws, len(test), holdout)
+    except DataError:
+        evaluation = Evaluation(None, None, 0, 0, holdout)
+    write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
+    return certificate, evaluation

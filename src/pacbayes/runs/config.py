@@ -1,0 +1,136 @@
+"""The configuration of a run: one TOML file, which flags may override and which is saved in the run folder."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pacbayes.errors import InvalidInput
+from pacbayes.seeds import derived_seed
+from pacbayes.training.settings import Settings
+
+PRIORS = ("data-free", "learnt")
+MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-4", "cifar10": "cifar10-9"}
+
+_PRETRAINING = Settings(method="CE", epochs=30, rate=0.02, batch_size=32, keep="last")
+_PRIOR_TRAINING = Settings(kappa=0.01, epochs=15, rate=0.005, batch_size=32, keep="last")
+_POSTERIOR = Settings(epochs=20, rate=0.002, batch_size=64)
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that determines a run, but for the data themselves."""
+
+    data: str = "digits"
+    data_folder: str = ""
+    """Where to look for the data; empty for the environment variable PACBAYES_DATA, then the cache folder."""
+    model: str = "auto"
+    init: str = "default"
+    distribution: str = "gaussian"
+    prior: str = "learnt"
+    prior_fraction: float = 0.5
+    """The share of the training data that may shape the prior; the rest enters the bound."""
+    prior_variance: float = 0.001
+    seed: int = 0
+    device: str = "cpu"
+    pretraining: Settings | None = field(default=_PRETRAINING)
+    """Cross-entropy on the prior data, before the prior's own training; only for learnt priors."""
+    prior_training: Settings | None = field(default=_PRIOR_TRAINING)
+    posterior: Settings = field(default=_POSTERIOR)
+
+    def __post_init__(self) -> None:
+        if self.prior not in PRIORS:
+            raise InvalidInput(f"unknown prior {self.prior!r}: choose one of {', '.join(PRIORS)}")
+        if not 0 < self.prior_fraction < 1:
+            raise InvalidInput(f"prior_fraction must lie strictly between 0 and 1, and is {self.prior_fraction}")
+        if not 0 < self.prior_variance < float("inf"):
+            raise InvalidInput(f"prior_variance must be positive, and is {self.prior_variance}")
+        if self.pretraining is not None and self.pretraining.method != "CE":
+            raise InvalidInput(f"pretraining is cross-entropy, method CE, and its method is {self.pretraining.method!r}")
+        for name in ("prior_training", "posterior"):
+            stage = getattr(self, name)
+            if stage is not None and stage.method == "CE":
+                raise InvalidInput(f"{name} takes method G or S; CE is for pretraining")
+
+    @property
+    def learns_prior(self) -> bool:
+        return self.prior == "learnt"
+
+    def model_name(self, shape: tuple[int, ...]) -> str:
+        """The architecture: the one named, or the usual one for these data."""
+        if self.model != "auto":
+            return self.model
+        return MODEL_FOR.get(self.data.removesuffix("-binary"), "mlp" if len(shape) != 3 else "cnn-small")
+
+    def stages(self) -> dict[str, Settings]:
+        """What is trained, in order, each with a seed of its own."""
+        named = {"pretraining": self.pretraining, "prior": self.prior_training} if self.learns_prior else {}
+        named["posterior"] = self.posterior
+        order = ("pretraining", "prior", "posterior")
+        return {
+            name: replace(settings, seed=derived_seed(self.seed, order.index(name)))
+            for name, settings in named.items()
+            if settings is not None
+        }
+
+    def with_options(self, options: Mapping[str, Any]) -> Config:
+        """This configuration with some values replaced; tables (of a stage) are merged, ``epochs = 0`` drops one."""
+        known = {f.name for f in fields(self)}
+        changes: dict[str, Any] = {}
+        for name, value in options.items():
+            if name not in known:
+                raise InvalidInput(f"unknown option {name!r}: choose one of {', '.join(sorted(known))}")
+            old = getattr(self, name)
+            if isinstance(value, Mapping):
+                base = asdict(old) if old is not None else asdict(getattr(Config(), name))
+                if name != "posterior" and value.get("epochs") == 0:
+                    changes[name] = None
+                else:
+                    changes[name] = Settings.of(**_typed(base, {**base, **value}, name))
+            else:
+                changes |= _typed({name: old}, {name: value}, "")
+        return replace(self, **changes)
+
+    def to_toml(self) -> str:
+        """The whole configuration; a stage that is left out is written ``epochs = 0``."""
+        values = asdict(self)
+        stages = {name: values.pop(name) for name in ("pretraining", "prior_training", "posterior")}
+        lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
+        for stage, settings in stages.items():
+            lines += ["", f"[{stage}]"]
+            # The seed of a stage follows from the run's.
+            items = {"epochs": 0} if settings is None else {k: v for k, v in settings.items() if k != "seed"}
+            lines += [f"{name} = {_toml(value)}" for name, value in items.items()]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """A configuration from a TOML file; what it does not name has its default."""
+        try:
+            options = tomllib.loads(path.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"{path} is not a readable TOML file: {error}") from None
+        return cls().with_options(options)
+
+
+def _typed(old: Mapping[str, Any], new: Mapping[str, Any], table: str) -> dict[str, Any]:
+    """The new values, each of the old one's type; integers are taken for floats."""
+    typed = {}
+    for name, value in new.items():
+        wanted = type(old[name]) if name in old else type(value)
+        if wanted is float and type(value) is int:
+            value = float(value)
+        if type(value) is not wanted:
+            where = f"{table}.{name}" if table else name
+            raise InvalidInput(f"{where} must be a {wanted.__name__}, and is {value!r}")
+        typed[name] = value
+    return typed
+
+
+def _toml(value: str | float | bool) -> str:
+    # JSON's strings, integers and floats are TOML's too.
+    return json.dumps(value)

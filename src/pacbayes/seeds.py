@@ -1,0 +1,10 @@
+"""Seeds for parts of a computation, from one seed: different parts, unrelated streams."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def derived_seed(*parts: int) -> int:
+    """A seed in [0, 2^63) for this tuple of non-negative integers; the same on every machine."""
+    return int(np.random.SeedSequence(list(parts)).generate_state(1, np.uint64)[0] >> np.uint64(1))
