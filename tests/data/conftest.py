@@ -49,9 +49,7 @@ def python2_batch(pixels: np.ndarray, labels: np.ndarray) -> bytes:
     dtype = b"cnumpy\ndtype\nq\x0a" + text("u1") + b"K\x00K\x01\x87q\x0bRq\x0c"
     dtype += b"(K\x03" + text("|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     array = b"cnumpy.core.multiarray\n_reconstruct\nq\x03cnumpy\nndarray\nq\x04K\x00\x85q\x05" + text("b")
-    array += (
-        b"\x87q\x07Rq\x08(K\x01" + shape + dtype + b"\x89T" + struct.pack("<i", flat.size) + flat.tobytes()
-    )
+    array += b"\x87q\x07Rq\x08(K\x01" + shape + dtype + b"\x89T" + struct.pack("<i", flat.size) + flat.tobytes()
     array += b"tb"
     numbers = b"]q\x0d(" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
     return b"\x80\x02}q\x01(" + text("data") + array + text("labels") + numbers + b"u."

@@ -69,14 +69,25 @@ class Certificate:
 
     def __str__(self) -> str:
         rows = [
-            ("certified risk", f"<= {percent(self.risk_bound)}", f"{self.risk_bound:.6f}, confidence {self.confidence:.4g}"),
+            (
+                "certified risk",
+                f"<= {percent(self.risk_bound)}",
+                f"{self.risk_bound:.6f}, confidence {self.confidence:.4g}",
+            ),
             ("empirical risk", percent(self.empirical_risk), f"{self.errors} errors in {self.visits} visits"),
-            ("  its upper limit", percent(self.empirical_risk_bound), f"{self.limit}, {self.draws} {self.sampling} draws"),
+            (
+                "  its upper limit",
+                percent(self.empirical_risk_bound),
+                f"{self.limit}, {self.draws} {self.sampling} draws",
+            ),
             ("KL(Q‖P)", f"{self.kl:.4f}", "nats"),
-            ("penalty", f"{self.penalty:.6f}", f"m = {self.m}, delta = {self.delta:g}, mc_delta = {self.mc_delta:g}"),
+            (
+                "penalty",
+                f"{self.penalty:.6f}",
+                f"m = {self.m}, delta = {self.delta:g}, mc_delta = {self.mc_delta:g}",
+            ),
         ]
-        table = "\n".join(f"  {name:<18} {value:>10}   {detail}" for name, value, detail in rows)
-        return f"{self.sentence()}\n\n{table}"
+        return f"{self.sentence()}\n\n{table(rows)}"
 
     def sentence(self) -> str:
         """The promise, in one sentence; numbers are rounded to the safe side."""
@@ -127,7 +138,9 @@ class Certificate:
             raise RunError(f"{source} is not a certificate: a JSON object is expected")
         names = {f.name: f.type for f in fields(cls)}
         if odd := sorted(names.keys() ^ record.keys()):
-            raise RunError(f"{source} is not a certificate: {odd[0]!r} is {'missing' if odd[0] in names else 'unknown'}")
+            raise RunError(
+                f"{source} is not a certificate: {odd[0]!r} is {'missing' if odd[0] in names else 'unknown'}"
+            )
         for name, kind in names.items():
             value = record[name]
             if kind == "float" and type(value) is int:
@@ -142,7 +155,16 @@ class Certificate:
 
 
 def derived_numbers(
-    *, errors: int, visits: int, draws: int, kl: float, m: int, delta: float, mc_delta: float, limit: str, sampling: str
+    *,
+    errors: int,
+    visits: int,
+    draws: int,
+    kl: float,
+    m: int,
+    delta: float,
+    mc_delta: float,
+    limit: str,
+    sampling: str,
 ) -> dict[str, float]:
     """Equation (final_bound): all the record's derived numbers, from its counts and constants, rounded up."""
     if limit not in LIMITS:
@@ -173,6 +195,11 @@ def derived_numbers(
         "risk_bound": kl_inverse(risk_bound, pen),
         "confidence": 1 - (delta + mc_delta),
     }
+
+
+def table(rows: list[tuple[str, str, str]]) -> str:
+    """Lines of a name, a value and a remark."""
+    return "\n".join(f"  {name:<18} {value:>10}   {remark}" for name, value, remark in rows)
 
 
 def percent(value: float) -> str:

@@ -45,7 +45,8 @@ def certify(
     The draws are fresh unless a ``seed`` is given; a seed must not have been chosen by its result.
     """
     data = as_data(data, classes=net.classes)
-    check_delta(delta), check_delta(mc_delta, "mc_delta")
+    check_delta(delta)
+    check_delta(mc_delta, "mc_delta")
     penalty(0.0, len(data), delta)
     _refuse_bound_data_that_shaped_the_prior(net, data)
     if net.fixed_part_changed():

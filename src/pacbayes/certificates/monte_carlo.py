@@ -103,7 +103,7 @@ def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool 
             if per_example_weights:
                 numbers[-1] += 3 * module.weight.mean.numel()
 
-    hooks = [layer.register_forward_hook(note) for layer in layers]  # type: ignore[arg-type]
+    hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
         with torch.no_grad():
             net(data.x[:1].to(net.mean.device), "mean")

@@ -44,9 +44,7 @@ def load(
         names = [known for known, _ in available()]
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InvalidInput(
-            f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz{hint}"
-        )
+        raise InvalidInput(f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz{hint}")
     data = _load_entry(original, ENTRIES[original], part, data_folders(folder), download)
     return data if name == original else _binary(data, name)
 
@@ -69,9 +67,7 @@ def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], do
         _check_contents(pixels, labels, part, paths)
     except DataError as error:
         source = ", ".join(dict.fromkeys(file.url for file in part.files)) or "scikit-learn"
-        raise DataError(
-            f"{error}. Delete it and get {name} ({part_name} part) again from {source}"
-        ) from error
+        raise DataError(f"{error}. Delete it and get {name} ({part_name} part) again from {source}") from error
     # A table of all pixel values: the same on every machine, and no temporary as large as the data.
     table = ((np.arange(256) / entry.levels - entry.offset) / entry.scale).astype(np.float32)
     x, y = torch.from_numpy(table[pixels]), torch.from_numpy(labels.astype(np.int64))
@@ -90,9 +86,7 @@ def _check_contents(pixels: np.ndarray, labels: np.ndarray, part: Part, paths: l
 
 def _locate(file: File, name: str, entry: Entry, folders: list[Path], download: bool) -> Path:
     """The file in the first folder that has it, or else a fresh copy in the cache."""
-    places = [
-        base / below for top in folders for base in (top / name, top) for below in ("", *entry.subfolders)
-    ]
+    places = [base / below for top in folders for base in (top / name, top) for below in ("", *entry.subfolders)]
     if (found := find_file(file.names, places)) is not None:
         return found
     reason = "downloading was switched off"

@@ -40,9 +40,7 @@ class Data:
         if self.class_names and len(self.class_names) != self.classes:
             raise InvalidInput(f"{len(self.class_names)} class names for {self.classes} classes")
         if self.x.dtype != torch.float32 or self.y.dtype != torch.int64:
-            raise InvalidInput(
-                f"x must be float32 and y int64, not {self.x.dtype} and {self.y.dtype}; see as_data"
-            )
+            raise InvalidInput(f"x must be float32 and y int64, not {self.x.dtype} and {self.y.dtype}; see as_data")
         _check_inputs(self.x)
         if self.y.ndim != 1:
             raise InvalidInput(f"y must hold one label an example, shape [m], not {list(self.y.shape)}")
@@ -62,9 +60,7 @@ class Data:
         """The examples at `indices` (whole numbers from 0 to m-1), in that order."""
         chosen = np.asarray(indices)
         if chosen.ndim != 1 or chosen.size == 0 or chosen.dtype.kind not in "iu":
-            raise InvalidInput(
-                f"indices must be a non-empty list of integers, not {chosen.dtype} {chosen.shape}"
-            )
+            raise InvalidInput(f"indices must be a non-empty list of integers, not {chosen.dtype} {chosen.shape}")
         outside = (chosen < 0) | (chosen >= len(self))
         if outside.any():
             raise InvalidInput(f"index {chosen[outside.argmax()]} is outside 0..{len(self) - 1}")

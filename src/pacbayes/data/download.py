@@ -39,9 +39,7 @@ def unpack(archive: Path, names: Collection[str], folder: Path) -> None:
                 if name not in missing or not member.isreg():
                     continue
                 if member.size > MAX_MEMBER_BYTES:
-                    raise DataError(
-                        f"{archive}: {name} announces {member.size} bytes; at most {MAX_MEMBER_BYTES}"
-                    )
+                    raise DataError(f"{archive}: {name} announces {member.size} bytes; at most {MAX_MEMBER_BYTES}")
                 _copy_member(tar, member, folder / name)
                 missing.remove(name)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:

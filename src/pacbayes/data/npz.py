@@ -66,9 +66,7 @@ def _read_arrays(path: Path, names: set[str], limit: int) -> dict[str, np.ndarra
         raise DataError(f"{path}: no such file")
     try:
         with zipfile.ZipFile(path) as archive:
-            present = names & {
-                name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")
-            }
+            present = names & {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
             return {name: _read_array(archive, name, limit) for name in sorted(present)}
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
@@ -92,9 +90,7 @@ def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
         if size > limit:
             raise DataError(f"array {name} would take {size} bytes; the limit is {limit}")
         if stream.tell() + size != member.file_size:
-            raise DataError(
-                f"array {name} announces {size} bytes, the archive {member.file_size - stream.tell()}"
-            )
+            raise DataError(f"array {name} announces {size} bytes, the archive {member.file_size - stream.tell()}")
         values = bytearray()
         while len(values) < size and (chunk := stream.read(min(2**20, size - len(values)))):
             values += chunk

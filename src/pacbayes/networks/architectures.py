@@ -79,6 +79,7 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
             for layer in model:
                 if isinstance(layer, nn.Conv2d | nn.Linear):
                     nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
+                    assert layer.bias is not None
                     nn.init.zeros_(layer.bias)
     return model
 

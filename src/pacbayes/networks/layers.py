@@ -143,12 +143,14 @@ class StochasticConv(StochasticLayer):
         conv, batch = self.conv, len(x)
         padding = conv.padding
         if conv.padding_mode != "zeros":
-            x, padding = F.pad(x, conv._reversed_padding_repeated_twice, conv.padding_mode), 0
+            x = F.pad(x, conv._reversed_padding_repeated_twice, conv.padding_mode)
+            padding = (0,) * len(conv.kernel_size)
         elif isinstance(conv, nn.Conv2d) and conv.groups == 1 and not isinstance(padding, str):
             columns = F.unfold(x, conv.kernel_size, conv.dilation, padding, conv.stride)
             out = weight.flatten(2) @ columns
             height, width = (
-                (x.shape[i + 2] + 2 * padding[i] - conv.dilation[i] * (conv.kernel_size[i] - 1) - 1) // conv.stride[i] + 1
+                (x.shape[i + 2] + 2 * padding[i] - conv.dilation[i] * (conv.kernel_size[i] - 1) - 1) // conv.stride[i]
+                + 1
                 for i in (0, 1)
             )
             out = out.view(batch, conv.out_channels, height, width)

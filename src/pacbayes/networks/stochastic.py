@@ -15,7 +15,14 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.distributions import DISTRIBUTIONS, distribution_named, rho_of, scale_of
-from pacbayes.networks.layers import Draw, Moments, OutputLinear, StochasticConv, StochasticLayer, StochasticLinear
+from pacbayes.networks.layers import (
+    Draw,
+    Moments,
+    OutputLinear,
+    StochasticConv,
+    StochasticLayer,
+    StochasticLinear,
+)
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 GAUSSIAN = DISTRIBUTIONS["gaussian"]
@@ -30,9 +37,7 @@ class Binding:
     bias: int | None
 
 
-def stochastic(
-    model: nn.Module, prior_variance: float = 0.01, *, distribution: str = "gaussian"
-) -> StochasticNetwork:
+def stochastic(model: nn.Module, prior_variance: float = 0.01, *, distribution: str = "gaussian") -> StochasticNetwork:
     """A stochastic network whose prior is centred at the model's weights, with this variance for each of them.
 
     The model is copied, and must end in a Linear. ``distribution`` is the law of the hidden weights, ``"gaussian"``
@@ -69,7 +74,7 @@ class StochasticNetwork(nn.Module):
         # name -> shape of each weight tensor, in the order of the flat vectors
         self.slots: dict[str, torch.Size] = {}
         self._bindings: list[Binding] = []
-        means = []
+        means: list[Tensor] = []
         for name, layer in layers.items():
             self.hidden_size = sum(len(m) for m in means)
             positions: dict[str, int] = {}

@@ -50,7 +50,9 @@ class Config:
         if not 0 < self.prior_variance < float("inf"):
             raise InvalidInput(f"prior_variance must be positive, and is {self.prior_variance}")
         if self.pretraining is not None and self.pretraining.method != "CE":
-            raise InvalidInput(f"pretraining is cross-entropy, method CE, and its method is {self.pretraining.method!r}")
+            raise InvalidInput(
+                f"pretraining is cross-entropy, method CE, and its method is {self.pretraining.method!r}"
+            )
         for name in ("prior_training", "posterior"):
             stage = getattr(self, name)
             if stage is not None and stage.method == "CE":

@@ -56,7 +56,9 @@ class RunFolder:
         if not run.config_file.is_file():
             raise RunError(f"{path} is not a run folder: it has no config.toml. Make one with 'pacbayes train --out'")
         if finished and not run.weights_file("posterior").is_file():
-            raise RunError(f"the run in {path} is not finished: continue it with 'pacbayes train --resume --out {path}'")
+            raise RunError(
+                f"the run in {path} is not finished: continue it with 'pacbayes train --resume --out {path}'"
+            )
         return run
 
     @classmethod

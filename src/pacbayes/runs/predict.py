@@ -19,7 +19,9 @@ def predict_run(run: RunFolder, inputs: Tensor, seed: int | None = None) -> Tens
     """A label for each input [n, ...]; what the certificate promises is the risk of just this."""
     net, bound_data = trained_network(run)
     if tuple(inputs.shape[1:]) != bound_data.shape:
-        raise InvalidInput(f"the network takes examples of shape {list(bound_data.shape)}, not {list(inputs.shape[1:])}")
+        raise InvalidInput(
+            f"the network takes examples of shape {list(bound_data.shape)}, not {list(inputs.shape[1:])}"
+        )
     generator = torch.Generator(net.mean.device).manual_seed(secrets.randbits(63) if seed is None else seed)
     examples = Data(inputs, torch.zeros(len(inputs), dtype=torch.int64), net.classes)
     chunks = inputs.split(chunk_size(net, examples))

@@ -37,7 +37,11 @@ def _checks(run: RunFolder) -> Iterator[Check]:
     yield Check("record", PASSED, "certificate.json has the expected fields and types")
 
     faults = certificate.check()
-    yield Check("arithmetic", FAILED if faults else PASSED, "; ".join(faults) or "every number follows from the counts")
+    yield Check(
+        "arithmetic",
+        FAILED if faults else PASSED,
+        "; ".join(faults) or "every number follows from the counts",
+    )
 
     for which in ("prior", "posterior"):
         recorded = getattr(certificate, f"{which}_fingerprint")

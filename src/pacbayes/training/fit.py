@@ -88,8 +88,9 @@ def fit(
         best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
         epochs = [Epoch(**line) for line in note["epochs"]]  # type: ignore[attr-defined]
         kept = int(note["kept"])  # type: ignore[call-overload]
-        for epoch in epochs if callback is not None else ():
-            callback(epoch)
+        if callback is not None:
+            for epoch in epochs:
+                callback(epoch)
 
     rates = learning_rates(settings)
     good = stage.state()

@@ -114,7 +114,12 @@ class Stage:
             self._count(sums, objective, error, len(y), (gradient, None))
 
     def _count(
-        self, sums: EpochSums, objective: Tensor, error: Tensor, size: int, gradients: tuple[Tensor | None, ...]
+        self,
+        sums: EpochSums,
+        objective: Tensor,
+        error: Tensor,
+        size: int,
+        gradients: tuple[Tensor | None, ...],
     ) -> None:
         # Batches count by their size: the last one may be short.
         sums.objective += objective.detach().double() * size

@@ -1,0 +1,37 @@
+# Two commands set everything up: `make demo` and `make test`. Only Python 3.11 or later and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/pacbayes demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+
+# torch first and by its exact version: a range would take a build with gigabytes of GPU libraries.
+$(VENV)/.torch: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	touch $@
+
+$(VENV)/.runtime: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install --quiet -e . -c constraints.txt
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(BIN)/pip install --quiet -e ".[dev]" -c constraints.txt
+	touch $@

@@ -1,0 +1,5 @@
+"""``python -m pacbayes``: the command line."""
+
+from pacbayes.cli import main
+
+main()

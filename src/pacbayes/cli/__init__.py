@@ -1,0 +1,23 @@
+"""The command line: flags in, text out; the work is done by ``pacbayes.runs``."""
+
+from __future__ import annotations
+
+import sys
+
+from pacbayes.cli.app import app
+from pacbayes.errors import PacBayesError
+
+
+def main() -> None:
+    """Run a command; what the user can put right is one line and exit status 1, never a traceback."""
+    try:
+        app()
+    except PacBayesError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:
+        print(f"error: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted; a training run goes on with --resume", file=sys.stderr)
+        sys.exit(130)

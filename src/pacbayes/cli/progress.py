@@ -1,0 +1,64 @@
+"""What long work shows while it runs: a bar with the present risk, penalty and bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from pacbayes.training import Epoch
+
+errors = Console(stderr=True)
+
+
+class TrainingBar:
+    """One bar a stage. Where the output is no terminal, a line for about every tenth of a stage."""
+
+    def __init__(self) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description:<11}"), BarColumn(24), TextColumn("{task.completed}/{task.total}"),
+            TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=errors,
+        )  # fmt: skip
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> TrainingBar:
+        if errors.is_terminal:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, stage: str, total: int, epoch: Epoch) -> None:
+        numbers = f"risk {epoch.risk:.4f}"
+        if stage == "posterior":
+            # While the prior is made, the divergence from its start says nothing about the bound to come.
+            numbers += f"  penalty {epoch.penalty:.4f}  bound {epoch.bound:.4f}"
+        if errors.is_terminal:
+            if stage not in self.tasks:
+                self.tasks[stage] = self.bar.add_task(stage, total=total, numbers="")
+            self.bar.update(self.tasks[stage], completed=epoch.epoch + 1, numbers=numbers)
+        elif (epoch.epoch + 1) % max(1, total // 10) == 0 or epoch.epoch + 1 == total:
+            errors.print(f"{stage:<11} {epoch.epoch + 1:>4}/{total}  {numbers}", highlight=False)
+
+
+class FractionBar:
+    """A bar for work known by the fraction done."""
+
+    def __init__(self, bar: Progress, task: TaskID):
+        self.bar, self.task = bar, task
+
+    def __call__(self, fraction: float) -> None:
+        self.bar.update(self.task, completed=fraction)
+
+
+@contextmanager
+def fraction_bar(what: str) -> Iterator[FractionBar]:
+    bar = Progress(
+        TextColumn(f"{what:<11}"), BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
+        console=errors, disable=not errors.is_terminal,
+    )  # fmt: skip
+    with bar:
+        yield FractionBar(bar, bar.add_task(what, total=1.0))

@@ -1,0 +1,136 @@
+"""``pacbayes train``: flags and a TOML file become a configuration, and that a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pacbayes.cli.progress import TrainingBar
+from pacbayes.data import available
+from pacbayes.errors import InvalidInput
+from pacbayes.networks import ARCHITECTURES
+from pacbayes.runs import Config, train_run
+
+_DATA = ", ".join(name for name, _ in available())
+_MODELS = ", ".join(ARCHITECTURES)
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="Folder for the run; made if it is not there.")],
+    config: Annotated[Path | None, typer.Option(help="A TOML file with the configuration; flags override it.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help=f"{_DATA}, or a .npz file with arrays x and y. [default: digits]")
+    ] = None,
+    data_folder: Annotated[
+        str | None, typer.Option(help="Where datasets are; else $PACBAYES_DATA, then a cache folder.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help=f"{_MODELS}. [default: the usual one for the data]")] = None,
+    init: Annotated[str | None, typer.Option(help="Initial means: default (PyTorch's) or orthogonal.")] = None,
+    distribution: Annotated[
+        str | None, typer.Option(help="Law of the hidden weights: gaussian or laplace. [default: gaussian]")
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="learnt (on a part of the data) or data-free. [default: learnt]")
+    ] = None,
+    prior_fraction: Annotated[
+        float | None, typer.Option(help="Share of the data for a learnt prior. [default: 0.5]")
+    ] = None,
+    prior_variance: Annotated[
+        float | None, typer.Option(help="Initial variance of every weight. [default: 0.001]")
+    ] = None,
+    pretraining_epochs: Annotated[
+        int | None, typer.Option(help="Cross-entropy epochs for the prior's means; 0 for none. [default: 30]")
+    ] = None,
+    pretraining_rate: Annotated[float | None, typer.Option(help="Their learning rate. [default: 0.02]")] = None,
+    prior_objective: Annotated[
+        str | None,
+        typer.Option(help="Objective of the prior's training: as --objective, or ERM. [default: invKL]"),
+    ] = None,
+    prior_kappa: Annotated[
+        float | None, typer.Option(help="Weight of the penalty in the prior's training. [default: 0.01]")
+    ] = None,
+    prior_epochs: Annotated[
+        int | None, typer.Option(help="Epochs of the prior's training; 0 for none. [default: 15]")
+    ] = None,
+    prior_rate: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.005]")] = None,
+    prior_schedule: Annotated[str | None, typer.Option(help="As --schedule, for the prior.")] = None,
+    prior_dropout: Annotated[
+        float | None, typer.Option(help="Dropout while the prior is trained. [default: 0]")
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="Bound that the posterior minimises: invKL, McAll, quad, lbd. [default: invKL]"),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="G, Cond-Gauss (the error itself), or S, standard (bounded cross-entropy). [default: G]"),
+    ] = None,
+    kappa: Annotated[
+        float | None,
+        typer.Option(help="Weight of the penalty in training; never in a certificate. [default: 1]"),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of the posterior's training. [default: 20]")] = None,
+    rate: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.002]")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help='cosine, constant, or steps such as "250@0.005, 50@0.0001". [default: cosine]'),
+    ] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum of SGD. [default: 0.9]")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples a step. [default: 64]")] = None,
+    sampling: Annotated[
+        str | None,
+        typer.Option(help="Hidden draws in training: shared, independent or mixed. [default: mixed]"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of split, initialisation and training. [default: 0]")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: cpu]")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the interrupted run in --out; other flags do not apply."),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in --out.")] = False,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="At most one checkpoint in this many seconds; 0 for every epoch.")
+    ] = 10.0,
+) -> None:
+    """Train a prior and a posterior, and leave them in a run folder.
+
+    'pacbayes train --data digits --out RUN' alone is sensible. A run that was stopped goes on with --resume
+    and ends in the same bytes. Every setting of every stage can be given in a TOML file (--config); the
+    configuration in effect is saved as RUN/config.toml.
+    """
+    flags = {
+        "data": data, "data_folder": data_folder, "model": model, "init": init, "distribution": distribution,
+        "prior": prior, "prior_fraction": prior_fraction, "prior_variance": prior_variance, "seed": seed,
+        "device": device,
+        "pretraining": _given(epochs=pretraining_epochs, rate=pretraining_rate),
+        "prior_training": _given(
+            objective=prior_objective, kappa=prior_kappa, epochs=prior_epochs, rate=prior_rate,
+            schedule=prior_schedule, dropout=prior_dropout,
+        ),
+        "posterior": _given(
+            objective=objective, method=method, kappa=kappa, epochs=epochs, rate=rate, schedule=schedule,
+            momentum=momentum, batch_size=batch_size, sampling=sampling,
+        ),
+    }  # fmt: skip
+    given = {name: value for name, value in flags.items() if value not in (None, {})}
+    if resume and (given or config is not None or overwrite):
+        raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
+    settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
+    with TrainingBar() as bar:
+        run = train_run(
+            settings,
+            out,
+            resume=resume,
+            overwrite=overwrite,
+            checkpoint_seconds=checkpoint_seconds,
+            watch=bar,
+        )
+    print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
