@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ def misclassification_probability(
     *,
     samples: int = 100,
     generator: torch.Generator | None = None,
+    normals: Callable[[tuple[int, ...]], Tensor] | None = None,
     nodes: int = 64,
 ) -> Tensor:
     """The probability that the largest of the outputs is not the labelled one.
@@ -34,7 +36,8 @@ def misclassification_probability(
     variance. ``method`` is one of
 
     - ``"closed-form"``: two classes only, and their default;
-    - ``"L1"``, ``"L2"``: the unbiased Monte-Carlo estimators of Proposition 2, averages of ``samples`` draws;
+    - ``"L1"``, ``"L2"``: the unbiased Monte-Carlo estimators of Proposition 2, averages of ``samples`` draws, from
+      ``generator``, or from ``normals``, a function that gives standard normal variables of a shape;
     - ``"quadrature"``: the default for more classes; one-dimensional, deterministic, ``nodes`` points.
 
     >>> misclassification_probability(torch.zeros(1, 4), torch.ones(1, 4), torch.tensor([2]))
@@ -53,6 +56,8 @@ def misclassification_probability(
     if method == "closed-form" and classes != 2:
         raise InvalidInput(f"the closed form holds for two classes, not {classes}: use 'quadrature'")
 
+    if normals is None:
+        normals = partial(torch.randn, generator=generator, dtype=mean.dtype, device=mean.device)
     y = labels.unsqueeze(-1)
     is_label = torch.arange(classes, device=mean.device) == y
     deviation = variance.clamp_min(_VARIANCE_FLOOR).sqrt()
@@ -64,11 +69,11 @@ def misclassification_probability(
         total = variance.sum(-1).clamp_min(_VARIANCE_FLOOR).sqrt()
         return torch.special.ndtr(-gap.sum(-1) / total)
     if method == "L1":
-        noise = torch.randn((samples, *mean.shape), generator=generator, dtype=mean.dtype, device=mean.device)
+        noise = normals((samples, *mean.shape))
         rivals = (deviation * noise - gap).masked_fill(is_label, -math.inf).amax(-1, keepdim=True)
         return torch.special.ndtr(rivals / own_deviation).mean(0).squeeze(-1)
     if method == "L2":
-        noise = torch.randn((samples, *y.shape), generator=generator, dtype=mean.dtype, device=mean.device)
+        noise = normals((samples, *y.shape))
         return -torch.expm1(_log_beats_all(noise, gap, deviation, own_deviation, is_label)).mean(0)
 
     z, weights, missed = _rule(gap.detach(), deviation.detach(), own_deviation.detach(), is_label, nodes)

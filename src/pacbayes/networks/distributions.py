@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -29,12 +30,16 @@ def rho_of(scale: Tensor) -> Tensor:
     return scale.pow(2 / 3)
 
 
+Normals = Callable[[tuple[int, ...]], Tensor]
+"""A source of independent standard normal variables of any shape: all randomness of a pass comes through one."""
+
+
 class Distribution(Protocol):
     """A location-scale family of independent weights."""
 
     name: str
 
-    def noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
+    def noise(self, shape: tuple[int, ...], normals: Normals) -> Tensor:
         """Standard noise (mean 0, deviation 1), so that ``mean + scale * noise`` is a sample."""
         ...
 
@@ -46,8 +51,8 @@ class Distribution(Protocol):
 class Gaussian:
     name = "gaussian"
 
-    def noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+    def noise(self, shape: tuple[int, ...], normals: Normals) -> Tensor:
+        return normals(shape)
 
     def kl(self, mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
         """``(h(s²/s̃² - 1) + ((m - m̃)/s̃)²)/2`` with h(x) = x - log(1 + x): a sum of terms that are never negative."""
@@ -58,10 +63,11 @@ class Gaussian:
 class Laplace:
     name = "laplace"
 
-    def noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
-        # A Laplace variable is a normal one times the root of twice an exponential one; divided by its deviation √2.
-        exponential = torch.empty(shape, dtype=like.dtype, device=like.device).exponential_(generator=generator)
-        return exponential.sqrt() * torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+    def noise(self, shape: tuple[int, ...], normals: Normals) -> Tensor:
+        # A Laplace variable is a normal one times the root of twice an exponential one, and half the sum of two
+        # squared normals is exponential; divided by its deviation √2.
+        a, b, c = normals((3, *shape))
+        return ((a.square() + b.square()) / 2).sqrt() * c
 
     def kl(self, mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
         """``log(b̃/b) + |d|/b̃ + (b/b̃) exp(-|d|/b) - 1`` with b = s/√2, d the difference of the means."""

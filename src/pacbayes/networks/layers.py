@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.distributions import Distribution, Gaussian
+from pacbayes.networks.distributions import Distribution, Gaussian, Normals
 
 SAMPLINGS = ("shared", "independent", "mixed", "mean")
 
@@ -28,8 +29,8 @@ class Draw:
     - ``"mean"``: no draw, the means themselves: the deterministic network.
     """
 
-    sampling: str = "shared"
-    generator: torch.Generator | None = None
+    sampling: str
+    normals: Normals
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class Moments:
         if draw.sampling == "mean":
             return self.mean
         shape = self.mean.shape if copies is None else (copies, *self.mean.shape)
-        return self.mean + self.scale * self.distribution.noise(tuple(shape), self.mean, draw.generator)
+        return self.mean + self.scale * self.distribution.noise(tuple(shape), draw.normals)
 
 
 class StochasticLayer(nn.Module):
@@ -87,7 +88,7 @@ class StochasticLinear(StochasticLayer):
         if x.dim() == 2 and isinstance(self.weight.distribution, Gaussian):
             # A draw of the weights for each example is a draw of each pre-activation (local reparameterisation).
             mean, variance = self.moments(x)
-            noise = self.weight.distribution.noise(tuple(mean.shape), mean, self.draw.generator)
+            noise = self.draw.normals(tuple(mean.shape))
             return mean + variance.clamp_min(_VARIANCE_FLOOR).sqrt() * noise
         # Positions of one example share its weights, so the weights themselves are drawn.
         weight, bias = self._sample(len(x))
@@ -173,5 +174,5 @@ def _dropped(x: Tensor, draw: Draw, spatial: int = 0) -> Tensor:
     if draw.dropout == 0:
         return x
     shape = x.shape[: x.dim() - spatial] + (1,) * spatial
-    kept = torch.rand(shape, generator=draw.generator, dtype=x.dtype, device=x.device) >= draw.dropout
+    kept = draw.normals(tuple(shape)) > NormalDist().inv_cdf(draw.dropout)
     return x * kept / (1 - draw.dropout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import safetensors.torch
@@ -14,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.distributions import DISTRIBUTIONS, distribution_named, rho_of, scale_of
+from pacbayes.networks.distributions import DISTRIBUTIONS, Normals, distribution_named, rho_of, scale_of
 from pacbayes.networks.layers import (
     Draw,
     Moments,
@@ -144,7 +145,7 @@ class StochasticNetwork(nn.Module):
         dropout: float = 0.0,
     ) -> Tensor:
         """A sampled output, [batch, classes]; ``sampling`` as in :class:`~pacbayes.networks.layers.Draw`."""
-        return self._pass(x, Draw(sampling, generator, dropout), conditional=False)
+        return self.drawn(x, Draw(sampling, self._normals(generator), dropout))
 
     def conditional(
         self,
@@ -154,7 +155,18 @@ class StochasticNetwork(nn.Module):
         dropout: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Mean M and variance V of the output given a draw of the hidden weights, each [batch, classes]."""
-        mean = self._pass(x, Draw(sampling, generator, dropout), conditional=True)
+        return self.conditional_moments(x, Draw(sampling, self._normals(generator), dropout))
+
+    def _normals(self, generator: torch.Generator | None) -> Normals:
+        return partial(torch.randn, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+
+    def drawn(self, x: Tensor, draw: Draw) -> Tensor:
+        """:meth:`forward`, with the randomness from a source of one's own."""
+        return self._pass(x, draw, conditional=False)
+
+    def conditional_moments(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
+        """:meth:`conditional`, with the randomness from a source of one's own."""
+        mean = self._pass(x, draw, conditional=True)
         variance = self.output_layer.variance
         del self.output_layer.variance
         return mean, variance

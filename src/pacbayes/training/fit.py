@@ -16,8 +16,9 @@ from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
+from pacbayes.training.engine import PlainEngine
 from pacbayes.training.settings import Settings, learning_rates
-from pacbayes.training.stage import WATCHED, EpochSums, Stage
+from pacbayes.training.stage import WATCHED, Stage
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def fit(
     net.objective = settings.objective
     net.trained_on.append(data)
     stage = Stage(net, data, settings)
+    engine = PlainEngine(stage)
     best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
     kept = 0
@@ -95,8 +97,8 @@ def fit(
     rates = learning_rates(settings)
     good = stage.state()
     for number in range(len(epochs), len(rates)):
-        sums = stage.epoch(number, rates[number])
-        fault = _fault(stage, sums)
+        engine.epoch(number, rates[number])
+        fault = _fault(stage)
         if fault:
             stage.load(good)
             raise NonFinite(
@@ -104,7 +106,7 @@ def fit(
                 "Try a smaller rate, or a larger prior variance"
             )
         good = stage.state()
-        epochs.append(_record(stage, number, rates[number], sums))
+        epochs.append(_record(stage, engine, number, rates[number]))
         if settings.keep == "last" or not best or epochs[-1].bound < epochs[kept].bound:
             best, kept = {name: good[name] for name in ("mean", "rho")}, number
         if checkpoint is not None:
@@ -119,28 +121,28 @@ def fit(
     return History(tuple(epochs), kept)
 
 
-def _record(stage: Stage, number: int, rate: float, sums: EpochSums) -> Epoch:
-    m, running = stage.m, stage.settings.evaluate == "running"
-    risk = float(sums.error) / sums.examples if running else stage.risk()
+def _record(stage: Stage, engine: PlainEngine, number: int, rate: float) -> Epoch:
+    m = stage.m
+    risk = float(stage.error_sum) / m if stage.settings.evaluate == "running" else engine.risk()
     with torch.no_grad():
         divergence = float(stage.net.kl())
     pen = penalty(divergence, m, stage.settings.delta)
     return Epoch(
         epoch=number,
         rate=rate,
-        objective=float(sums.objective) / sums.examples,
+        objective=float(stage.objective_sum) / m,
         risk=risk,
         kl=divergence,
         penalty=pen,
         bound=kl_inverse(min(risk, 1.0), pen),
-        lam=None if stage.lam is None else float(stage.lam),
+        lam=float(stage.lam) if stage.settings.trains_lambda else None,
     )
 
 
-def _fault(stage: Stage, sums: EpochSums) -> str | None:
+def _fault(stage: Stage) -> str | None:
     """What was not finite first, and where; None if all was well."""
-    counts = sums.finite_steps.tolist()
-    bad = [(count, what) for count, what in zip(counts, WATCHED, strict=True) if count < sums.steps]
+    steps, counts = int(stage.steps), stage.finite_steps.tolist()
+    bad = [(count, what) for count, what in zip(counts, WATCHED, strict=True) if count < steps]
     if bad:
         step, what = min(bad, key=lambda item: item[0])
         return f"{what} was not finite at step {step}"

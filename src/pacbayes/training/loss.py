@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pacbayes.bounds.misclassification import misclassification_probability
 from pacbayes.bounds.pac_bayes import OBJECTIVES, lbd, penalty
+from pacbayes.networks.distributions import Normals
+from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.settings import Settings
 
@@ -20,21 +21,22 @@ def batch_objective(
     y: Tensor,
     settings: Settings,
     m: int,
+    normals: Normals,
     lam: Tensor | None = None,
-    generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(objective, error): what is minimised on this batch, and an unbiased estimate of the empirical 0-1 risk.
 
     ``m`` is the number of examples the penalty is for, not the batch's. ``lam`` is the trained lambda of ``lbd``.
     """
     if settings.method == "CE":
-        outputs = net(x, "mean", generator, settings.dropout)
+        outputs = net.drawn(x, Draw("mean", normals, settings.dropout))
         return F.cross_entropy(outputs, y), _error(outputs, y)
+    draw = Draw(settings.sampling, normals, settings.dropout)
     if settings.method == "S":
-        outputs = net(x, settings.sampling, generator, settings.dropout)
+        outputs = net.drawn(x, draw)
         risk, error = bounded_cross_entropy(outputs, y, settings.p_min), _error(outputs, y)
     else:
-        risk = conditional_risk(net, x, y, settings, generator, settings.dropout)
+        risk = conditional_risk(net, x, y, settings, draw)
         error = risk.detach()
     if settings.objective == "ERM":
         return risk, error
@@ -45,19 +47,12 @@ def batch_objective(
     return OBJECTIVES[settings.objective](risk, pen), error
 
 
-def conditional_risk(
-    net: StochasticNetwork,
-    x: Tensor,
-    y: Tensor,
-    settings: Settings,
-    generator: torch.Generator | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
+def conditional_risk(net: StochasticNetwork, x: Tensor, y: Tensor, settings: Settings, draw: Draw) -> Tensor:
     """The mean misclassification probability given a hidden draw: unbiased for the 0-1 risk (section 3.2)."""
-    mean, variance = net.conditional(x, settings.sampling, generator, dropout)
+    mean, variance = net.conditional_moments(x, draw)
     estimator = None if settings.estimator == "auto" else settings.estimator
     return misclassification_probability(
-        mean, variance, y, estimator, samples=settings.samples, generator=generator
+        mean, variance, y, estimator, samples=settings.samples, normals=draw.normals
     ).mean()
 
 
