@@ -41,10 +41,12 @@ def x_minus_log1p(x: Tensor) -> Tensor:
     return torch.where(x.abs() < 0.3, r * (x - 2 * series), x - torch.log1p(x))
 
 
-def _divergence(q: Tensor, d: Tensor, w: Tensor) -> Tensor:
+def _divergence(q: Tensor, d: Tensor, w: Tensor, exact: bool) -> Tensor:
     """kl(q‖q + d), with w for the pair; q in [0, 1)."""
-    safe_q = q.clamp_min(_TINY)
-    x = d / safe_q
+    x = d / q.clamp_min(_TINY)
+    if not exact:
+        # Where p is near q this cancels; in float64 what is left is enough for a float32 result.
+        return (1 - q) * w - q * torch.log1p(x)
     # For large x, q h(x) = d - q log(1 + x): right for q = 0 too, and no overflow of d/q.
     below = torch.where(x < 1, q * x_minus_log1p(x.clamp_max(1)), d - q * torch.log1p(x))
     y = d / (1 - q)
@@ -52,7 +54,7 @@ def _divergence(q: Tensor, d: Tensor, w: Tensor) -> Tensor:
     return below + (1 - q) * above
 
 
-def _solve(q: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+def _solve(q: Tensor, c: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
     """Float64 ``(d, w)`` with kl(q‖q + d) = c, from above; q in [0, 1)."""
     one_minus_q = 1 - q
     # Upper bounds on the root. Near q: kl >= d²/(2v), v the largest x(1 - x) on [q, p], which is at most p, 1/4,
@@ -61,22 +63,22 @@ def _solve(q: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     near = torch.minimum(c + torch.sqrt(c) * torch.sqrt(c + 2 * q), torch.sqrt(2 * spread * c))
     w_near = -torch.log1p(-torch.clamp_max(near / one_minus_q, 1 - 1e-16))
     w_far = (c - torch.xlogy(q, q)) / one_minus_q
-    w = torch.minimum(torch.where(near < one_minus_q, w_near, w_far), w_far)
+    w = start = torch.minimum(torch.where(near < one_minus_q, w_near, w_far), w_far)
     for _ in range(NEWTON_STEPS):
         d = -one_minus_q * torch.expm1(-w)
-        step = (_divergence(q, d, w) - c) * ((q + d) / d.clamp_min(_TINY))
-        w = torch.clamp_min(w - step, 0)
+        step = (_divergence(q, d, w, exact) - c) * ((q + d) / d.clamp_min(_TINY))
+        w = torch.minimum(torch.clamp_min(w - step, 0), start)
     return -one_minus_q * torch.expm1(-w), w
 
 
-def _inverse_and_gradients(q: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _inverse_and_gradients(q: Tensor, c: Tensor, exact: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Float64 kl_inverse rounded up, and its derivatives in q and c, all finite."""
     at_one = q >= 1
-    inner = torch.where(at_one, 0.5, q)
-    level = c * (1 + _LEVEL_MARGIN)
-    d, w = _solve(inner, level)
+    inner = torch.where(at_one, 0.5, _not_denormal(q))
+    level = _not_denormal(c) * (1 + _LEVEL_MARGIN)
+    d, w = _solve(inner, level, exact)
     p = torch.clamp_max((inner + d) * _ROUND_UP, 1)
-    p = torch.where(at_one, 1.0, torch.where(c == 0, inner, p))
+    p = torch.where(at_one, 1.0, torch.where(c == 0, q, p))
 
     # SM4, with p(1 - p)/(p - q) for the reciprocal of (1-q)/(1-p) - q/p.
     d = torch.maximum(d, (1 - inner) * _GRADIENT_FLOOR)
@@ -85,6 +87,11 @@ def _inverse_and_gradients(q: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor
     by_q = by_c * (torch.maximum(w, d) + torch.log1p(d / base))
     zero = torch.zeros_like(by_c)
     return p, torch.where(at_one, zero, by_q), torch.where(at_one, zero, by_c)
+
+
+def _not_denormal(v: Tensor) -> Tensor:
+    """Positive values below 1e-300 raised to it, where arithmetic keeps all its digits: upwards, so always safe."""
+    return torch.where(v > 0, v.clamp_min(1e-300), v)
 
 
 @overload
@@ -108,9 +115,8 @@ def kl_inverse(q, c):  # type: ignore[no-untyped-def]
         return float(p) if p.ndim == 0 else p
     q, c = _as_tensors(q, c)
     with torch.no_grad():
-        p, by_q, by_c = (
-            t.to(q.dtype) for t in _inverse_and_gradients(*torch.broadcast_tensors(q.double(), c.double()))
-        )
+        wide = torch.broadcast_tensors(q.double(), c.double())
+        p, by_q, by_c = (t.to(q.dtype) for t in _inverse_and_gradients(*wide, exact=q.dtype == torch.float64))
     # The value is p; the derivatives are by_q and by_c, whatever comes from upstream.
     return p + by_q * (q - q.detach()) + by_c * (c - c.detach())
 
@@ -140,7 +146,7 @@ def _kl(q: Tensor, p: Tensor) -> Tensor:
     for base, other, gap in ((q, p, d), (1 - q, 1 - p, -d)):
         x = gap / base.clamp_min(torch.finfo(base.dtype).tiny)
         close = base * x_minus_log1p(x.clamp(-0.5, 0.5))
-        away = gap + torch.xlogy(base, base / torch.where(base > 0, other, 1.0))
+        away = gap + torch.xlogy(base, base) - torch.xlogy(base, other)
         terms.append(torch.where(x.abs() < 0.5, close, away))
     return terms[0] + terms[1]
 
@@ -153,6 +159,6 @@ def _as_float64(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Tensor, Tensor]:
 def _as_tensors(a: Tensor | float, b: Tensor | float) -> tuple[Tensor, Tensor]:
     like = a if isinstance(a, Tensor) else b
     assert isinstance(like, Tensor)
-    a, b = (torch.as_tensor(v, device=like.device) for v in (a, b))
-    dtype = torch.promote_types(a.dtype, b.dtype) if a.dim() and b.dim() else like.dtype
+    a, b = (v if isinstance(v, Tensor) else torch.tensor(v, dtype=like.dtype, device=like.device) for v in (a, b))
+    dtype = torch.promote_types(a.dtype, b.dtype)
     return a.to(dtype), b.to(dtype)

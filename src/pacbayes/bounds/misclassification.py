@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ def misclassification_probability(
     samples: int = 100,
     generator: torch.Generator | None = None,
     normals: Callable[[tuple[int, ...]], Tensor] | None = None,
-    nodes: int = 64,
+    nodes: int | None = None,
 ) -> Tensor:
     """The probability that the largest of the outputs is not the labelled one.
 
@@ -38,7 +38,8 @@ def misclassification_probability(
     - ``"closed-form"``: two classes only, and their default;
     - ``"L1"``, ``"L2"``: the unbiased Monte-Carlo estimators of Proposition 2, averages of ``samples`` draws, from
       ``generator``, or from ``normals``, a function that gives standard normal variables of a shape;
-    - ``"quadrature"``: the default for more classes; one-dimensional, deterministic, ``nodes`` points.
+    - ``"quadrature"``: the default for more classes; one-dimensional, deterministic, ``nodes`` points
+      (64, or 96 beyond a hundred classes, where the chance to beat all rivals rises more steeply).
 
     >>> misclassification_probability(torch.zeros(1, 4), torch.ones(1, 4), torch.tensor([2]))
     tensor([0.7500])
@@ -67,17 +68,23 @@ def misclassification_probability(
 
     if method == "closed-form":
         total = variance.sum(-1).clamp_min(_VARIANCE_FLOOR).sqrt()
-        return torch.special.ndtr(-gap.sum(-1) / total)
+        return _ndtr(-gap.sum(-1) / total)
     if method == "L1":
         noise = normals((samples, *mean.shape))
         rivals = (deviation * noise - gap).masked_fill(is_label, -math.inf).amax(-1, keepdim=True)
-        return torch.special.ndtr(rivals / own_deviation).mean(0).squeeze(-1)
+        return _ndtr(rivals / own_deviation).mean(0).squeeze(-1)
     if method == "L2":
         noise = normals((samples, *y.shape))
         return -torch.expm1(_log_beats_all(noise, gap, deviation, own_deviation, is_label)).mean(0)
 
+    nodes = nodes or (64 if classes <= 100 else 96)
     z, weights, missed = _rule(gap.detach(), deviation.detach(), own_deviation.detach(), is_label, nodes)
     return missed + (weights * -torch.expm1(_log_beats_all(z, gap, deviation, own_deviation, is_label))).sum(0)
+
+
+def _ndtr(x: Tensor) -> Tensor:
+    """The normal distribution function; ``torch.special.ndtr`` cancels to 0 in the tail in float32."""
+    return torch.erfc(x * -math.sqrt(0.5)) / 2
 
 
 def _log_beats_all(z: Tensor, gap: Tensor, deviation: Tensor, own_deviation: Tensor, is_label: Tensor) -> Tensor:
@@ -111,16 +118,20 @@ def _rule(
     z = left + scale * torch.expm1(growth * u)
     density = torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     weights = du * density * growth * scale * torch.exp(growth * u)
-    return z, weights.squeeze(-1), torch.special.ndtr(left).squeeze(-1)
+    return z, weights.squeeze(-1), _ndtr(left).squeeze(-1)
+
+
+# By (nodes, dtype, device): made once, so that a compiled or captured step finds them where they are.
+_rules: dict[tuple[int, torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
 
 def _gauss_legendre(nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Nodes and weights on [0, 1]."""
-    u, du = _gauss_legendre_points(nodes)
-    return torch.tensor(u, dtype=dtype, device=device), torch.tensor(du, dtype=dtype, device=device)
-
-
-@lru_cache
-def _gauss_legendre_points(nodes: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    x, w = np.polynomial.legendre.leggauss(nodes)
-    return tuple((1 + x) / 2), tuple(w / 2)
+    key = (nodes, dtype, device)
+    if key not in _rules:
+        u, du = np.polynomial.legendre.leggauss(nodes)
+        _rules[key] = (
+            torch.tensor((1 + u) / 2, dtype=dtype, device=device),
+            torch.tensor(du / 2, dtype=dtype, device=device),
+        )
+    return _rules[key]

@@ -113,10 +113,13 @@ class OutputLinear(StochasticLinear):
             raise UnsupportedModel(
                 f"the last Linear must get [batch, features], and got {tuple(x.shape)}: pool or flatten before it"
             )
-        if not self.conditional:
-            return self.drawn(x)
-        mean, self.variance = self.moments(x)
-        return mean
+        # Full precision, whatever the layers before it use: the error probability is a difference of its outputs.
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.to(self.weight.mean.dtype)
+            if not self.conditional:
+                return self.drawn(x)
+            mean, self.variance = self.moments(x)
+            return mean
 
 
 class StochasticConv(StochasticLayer):

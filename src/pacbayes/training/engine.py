@@ -9,7 +9,7 @@ import torch
 from pacbayes.seeds import derived_seed
 from pacbayes.training.stage import Stage
 
-_EVALUATION = 2**62  # in place of an epoch number
+EVALUATION = 2**62  # in place of an epoch number
 
 
 class PlainEngine:
@@ -37,7 +37,7 @@ class PlainEngine:
         The same noise every time, so that epochs are compared by their weights and not by their luck.
         """
         stage = self.stage
-        self.generator.manual_seed(derived_seed(stage.settings.seed, _EVALUATION))
+        self.generator.manual_seed(derived_seed(stage.settings.seed, EVALUATION))
         batches = torch.arange(stage.m, device=stage.device).split(stage.settings.batch_size)
         total = sum((stage.risk(batch, self.normals).double() * len(batch) for batch in batches), torch.zeros(()))
         return float(total) / stage.m

@@ -28,23 +28,34 @@ def batch_objective(
 
     ``m`` is the number of examples the penalty is for, not the batch's. ``lam`` is the trained lambda of ``lbd``.
     """
+    loss, error = batch_loss(net, x, y, settings, normals)
+    # In the weights' own precision: only the gradient matters here. Bounds that are reported use the exact one.
+    return objective_of(loss, net.kl(exact=False), settings, m, lam), error
+
+
+def batch_loss(
+    net: StochasticNetwork, x: Tensor, y: Tensor, settings: Settings, normals: Normals
+) -> tuple[Tensor, Tensor]:
+    """(loss, error): the differentiable risk that the objective is made of, and the estimated 0-1 risk."""
     if settings.method == "CE":
         outputs = net.drawn(x, Draw("mean", normals, settings.dropout))
         return F.cross_entropy(outputs, y), _error(outputs, y)
     draw = Draw(settings.sampling, normals, settings.dropout)
     if settings.method == "S":
         outputs = net.drawn(x, draw)
-        risk, error = bounded_cross_entropy(outputs, y, settings.p_min), _error(outputs, y)
-    else:
-        risk = conditional_risk(net, x, y, settings, draw)
-        error = risk.detach()
-    if settings.objective == "ERM":
-        return risk, error
-    # In the weights' own precision: only the gradient matters here. Bounds that are reported use the exact one.
-    pen = penalty(net.kl(exact=False), m, settings.delta, settings.kappa)
+        return bounded_cross_entropy(outputs, y, settings.p_min), _error(outputs, y)
+    risk = conditional_risk(net, x, y, settings, draw)
+    return risk, risk.detach()
+
+
+def objective_of(loss: Tensor, kl: Tensor, settings: Settings, m: int, lam: Tensor | None = None) -> Tensor:
+    """The objective at this loss and divergence; pre-training and ERM have no penalty."""
+    if settings.method == "CE" or settings.objective == "ERM":
+        return loss
+    pen = penalty(kl, m, settings.delta, settings.kappa)
     if settings.objective == "lbd":
-        return lbd(risk, pen, lam), error
-    return OBJECTIVES[settings.objective](risk, pen), error
+        return lbd(loss, pen, lam)
+    return OBJECTIVES[settings.objective](loss, pen)
 
 
 def conditional_risk(net: StochasticNetwork, x: Tensor, y: Tensor, settings: Settings, draw: Draw) -> Tensor:

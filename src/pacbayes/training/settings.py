@@ -47,6 +47,8 @@ class Settings:
     """Draws of L1 and L2."""
     lam: str = "trained"
     """Objective lbd: lambda "trained" (twice the epochs, alternating, as in the paper) or "best" (closed form)."""
+    precision: str = "float32"
+    """Of the matrix products and convolutions in training: float32, or bf16 (a GPU's fast path)."""
     keep: str = "best"
     """The epoch that is kept: "best" by the bound (3a), or "last"."""
     evaluate: str = "pass"
@@ -60,6 +62,7 @@ class Settings:
         _one_of("sampling", self.sampling, SAMPLINGS)
         _one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
         _one_of("lam", self.lam, LAMBDAS)
+        _one_of("precision", self.precision, ("float32", "bf16"))
         _one_of("keep", self.keep, ("best", "last"))
         _one_of("evaluate", self.evaluate, ("pass", "running"))
         _in_range("rate", self.rate, 0, math.inf)

@@ -60,24 +60,35 @@ class Stage:
 
     def step(self, batch: Tensor, normals: Normals) -> None:
         """One gradient step for means and rhos on the examples with these indices."""
-        net = self.net
-        lam = self.lam if self.settings.trains_lambda else None
-        objective, error = batch_objective(net, self.x[batch], self.y[batch], self.settings, self.m, normals, lam)
-        by_mean, by_rho = torch.autograd.grad(objective, (net.mean, net.rho), allow_unused=True)
-        with torch.no_grad():
-            self._descend(net.mean, self.velocity_mean, by_mean)
-            self._descend(net.rho, self.velocity_rho, by_rho)
-            self._count(len(batch), error, objective, by_mean, by_rho)
+        objective, error = self.loss(batch, normals, self.lam)
+        gradients = torch.autograd.grad(objective, (self.net.mean, self.net.rho), allow_unused=True)
+        self.update(len(batch), error, objective, *gradients)
 
     def lambda_step(self, batch: Tensor, normals: Normals) -> None:
         """One gradient step for the lambda of ``lbd``; the weights stay."""
         lam = self.lam.clone().requires_grad_()
-        objective, error = batch_objective(self.net, self.x[batch], self.y[batch], self.settings, self.m, normals, lam)
+        objective, error = self.loss(batch, normals, lam)
         (by_lam,) = torch.autograd.grad(objective, lam)
         with torch.no_grad():
             self._descend(self.lam, self.velocity_lam, by_lam)
             self.lam.clamp_(*LAMBDA_RANGE)
             self._count(len(batch), error, objective, by_lam, None)
+
+    def loss(self, batch: Tensor, normals: Normals, lam: Tensor) -> tuple[Tensor, Tensor]:
+        """(objective, error) on the batch, matrix products in the settings' precision."""
+        bf16 = self.settings.precision == "bf16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
+            x, y = self.x[batch], self.y[batch]
+            return batch_objective(self.net, x, y, self.settings, self.m, normals, lam)
+
+    @torch.no_grad()
+    def update(
+        self, size: int, error: Tensor, objective: Tensor, by_mean: Tensor | None, by_rho: Tensor | None
+    ) -> None:
+        """SGD with momentum, and the sums."""
+        self._descend(self.net.mean, self.velocity_mean, by_mean)
+        self._descend(self.net.rho, self.velocity_rho, by_rho)
+        self._count(size, error, objective, by_mean, by_rho)
 
     @torch.no_grad()
     def risk(self, batch: Tensor, normals: Normals) -> Tensor:

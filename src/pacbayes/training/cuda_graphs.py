@@ -1,0 +1,134 @@
+"""The fast engine for a GPU: steps compiled and captured in CUDA graphs; nothing is read back within an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pacbayes.networks.distributions import Normals
+from pacbayes.seeds import derived_seed
+from pacbayes.training.engine import EVALUATION
+from pacbayes.training.stage import Stage
+
+_STEPS_A_GRAPH = 8
+
+
+class Tape:
+    """Normals read from one vector, slice after slice: a step's noise is drawn in a single kernel."""
+
+    def __init__(self, values: Tensor):
+        self.values, self.used = values, 0
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        size = math.prod(shape)
+        start, self.used = self.used, self.used + size
+        return self.values[start : start + size].view(shape)
+
+
+class GraphEngine:
+    """The same steps as the plain engine's, replayed. Its noise comes in another order: equal in law, not in bytes."""
+
+    def __init__(self, stage: Stage):
+        self.stage = stage
+        self.generator = torch.Generator(stage.device)
+        self.order = torch.arange(stage.m, device=stage.device)
+        self.cursor = torch.zeros((), dtype=torch.int64, device=stage.device)
+        self.risk_sum = torch.zeros((), dtype=torch.float64, device=stage.device)
+        self.stream = torch.cuda.Stream(stage.device)
+        self.graphs: dict[tuple[str, int, int], torch.cuda.CUDAGraph] = {}
+        stage.loss = torch.compile(stage.loss, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+        stage.update = torch.compile(stage.update, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+        stage.risk = torch.compile(stage.risk, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+
+    def epoch(self, number: int, rate: float) -> None:
+        """One pass over the data in random batches, as the plain engine's."""
+        stage = self.stage
+        what = "lambda" if stage.settings.trains_lambda and number % 2 else "step"
+        plan = self._plan(what)
+        with torch.cuda.stream(self.stream):
+            self.generator.manual_seed(derived_seed(stage.settings.seed, number))
+            stage.begin_epoch(rate)
+            torch.randperm(stage.m, generator=self.generator, device=stage.device, out=self.order)
+            self._replay(plan)
+
+    def risk(self) -> float:
+        """The empirical risk of the weights as they are, with the same noise every time."""
+        stage = self.stage
+        plan = self._plan("risk")
+        with torch.cuda.stream(self.stream):
+            self.generator.manual_seed(derived_seed(stage.settings.seed, EVALUATION))
+            torch.arange(stage.m, device=stage.device, out=self.order)
+            self.risk_sum.zero_()
+            self._replay(plan)
+            return float(self.risk_sum) / stage.m
+
+    def _plan(self, what: str) -> list[tuple[torch.cuda.CUDAGraph, int]]:
+        """Graphs and how often to replay them, to visit every example once; captured on first use."""
+        full, rest = divmod(self.stage.m, self.stage.settings.batch_size)
+        parts = [(self.stage.settings.batch_size, _STEPS_A_GRAPH, full // _STEPS_A_GRAPH),
+                 (self.stage.settings.batch_size, 1, full % _STEPS_A_GRAPH), (rest, 1, 1 if rest else 0)]  # fmt: skip
+        return [(self._graph(what, size, steps), times) for size, steps, times in parts if times]
+
+    def _replay(self, plan: list[tuple[torch.cuda.CUDAGraph, int]]) -> None:
+        self.cursor.zero_()
+        for graph, times in plan:
+            for _ in range(times):
+                graph.replay()
+
+    def _graph(self, what: str, size: int, steps: int) -> torch.cuda.CUDAGraph:
+        key = (what, size, steps)
+        if key not in self.graphs:
+            self.graphs[key] = self._capture(self._body(what, size), steps)
+        return self.graphs[key]
+
+    def _body(self, what: str, size: int) -> Callable[[], None]:
+        stage = self.stage
+        positions = torch.arange(size, device=stage.device)
+        noise = torch.empty(self._noise_size(what, size), device=stage.device, dtype=stage.net.mean.dtype)
+
+        def body() -> None:
+            noise.normal_(generator=self.generator)
+            batch = self.order[self.cursor + positions]
+            if what == "risk":
+                self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
+            else:
+                (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(noise))
+            self.cursor.add_(size)
+
+        return body
+
+    def _noise_size(self, what: str, size: int) -> int:
+        """How many normals one step takes: counted in a plain pass."""
+        used = 0
+
+        def count(shape: tuple[int, ...]) -> Tensor:
+            nonlocal used
+            used += math.prod(shape)
+            return torch.zeros(shape, device=self.stage.device, dtype=self.stage.net.mean.dtype)
+
+        source: Normals = count
+        with torch.no_grad():
+            method = type(self.stage).risk if what == "risk" else type(self.stage).loss
+            arguments = () if what == "risk" else (self.stage.lam,)
+            method(self.stage, self.order[:size], source, *arguments)
+        return used
+
+    def _capture(self, body: Callable[[], None], steps: int) -> torch.cuda.CUDAGraph:
+        # Trial runs compile and warm up; what they changed is put back.
+        saved = self.stage.state()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(3):
+                self.cursor.zero_()
+                body()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            for _ in range(steps):
+                body()
+        self.stage.load(saved)
+        return graph
