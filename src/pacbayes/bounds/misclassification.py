@@ -89,7 +89,8 @@ def _ndtr(x: Tensor) -> Tensor:
 
 def _log_beats_all(z: Tensor, gap: Tensor, deviation: Tensor, own_deviation: Tensor, is_label: Tensor) -> Tensor:
     """log P(every rival is below the labelled output) where that is ``M_y + s_y z``; z is [n, ..., 1]."""
-    against_each = torch.special.log_ndtr((gap + own_deviation * z) / deviation)
+    # Further down the factor is 0 anyway, and log_ndtr's slope would overflow.
+    against_each = torch.special.log_ndtr(((gap + own_deviation * z) / deviation).clamp_min(-25))
     return against_each.masked_fill(is_label, 0).sum(-1)
 
 

@@ -74,7 +74,7 @@ class Certificate:
                 f"<= {percent(self.risk_bound)}",
                 f"{self.risk_bound:.6f}, confidence {self.confidence:.4g}",
             ),
-            ("empirical risk", percent(self.empirical_risk), f"{self.errors} errors in {self.visits} visits"),
+            ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{self.errors} errors in {self.visits} visits"),
             (
                 "  its upper limit",
                 percent(self.empirical_risk_bound),
@@ -106,6 +106,8 @@ class Certificate:
             )  # fmt: skip
         except InvalidInput as error:
             return [str(error)]
+        except OverflowError:
+            return ["a count is too large to be one"]
         faults = []
         for name, value in expected.items():
             recorded = getattr(self, name)

@@ -13,6 +13,7 @@ from pacbayes.certificates.certificate import LIMITS, percent, table
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar
 from pacbayes.cli.train import train
 from pacbayes.data import load, load_inputs
+from pacbayes.report import write_report
 from pacbayes.runs import Config, Evaluation, RunFolder, certify_run, predict_run, train_run, verify_run
 from pacbayes.runs.verify import FAILED
 
@@ -48,6 +49,7 @@ def demo(
     with TrainingBar() as bar:
         run = train_run(Config(seed=seed), out, overwrite=True, watch=bar)
     _certify_and_show(run, seed=seed)
+    print(f"Written: {write_report(run)}")
 
 
 @app.command()
@@ -87,6 +89,12 @@ def verify(run: Run) -> None:
         print(f"{check.status:<14} {check.name:<22} {check.detail}")
     if any(check.status == FAILED for check in checks):
         sys.exit(1)
+
+
+@app.command()
+def report(run: Run) -> None:
+    """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else."""
+    print(f"Written: {write_report(RunFolder.open(run))}")
 
 
 @app.command()

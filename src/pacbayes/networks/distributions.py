@@ -21,8 +21,9 @@ SCALE_FLOOR = 1e-6
 
 
 def scale_of(rho: Tensor) -> Tensor:
-    """``s = |rho|^1.5`` (SM4.1), at least ``SCALE_FLOOR``."""
-    return rho.abs().pow(1.5).clamp_min(SCALE_FLOOR)
+    """``s = |rho|^1.5`` (SM5), at least ``SCALE_FLOOR``."""
+    size = rho.abs().clamp_min(SCALE_FLOOR ** (2 / 3))
+    return size * size.sqrt()
 
 
 def rho_of(scale: Tensor) -> Tensor:
@@ -55,9 +56,14 @@ class Gaussian:
         return normals(shape)
 
     def kl(self, mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
-        """``(h(s²/s̃² - 1) + ((m - m̃)/s̃)²)/2`` with h(x) = x - log(1 + x): a sum of terms that are never negative."""
-        excess = (scale - prior_scale) * (scale + prior_scale) / prior_scale.square()
-        return (x_minus_log1p(excess) + ((mean - prior_mean) / prior_scale).square()) / 2
+        """``(s²/s̃² - 1 + ((m - m̃)/s̃)²)/2 - log(s/s̃)``."""
+        ratio = scale / prior_scale
+        spread = (ratio.square() - 1) / 2 - torch.log(ratio)
+        if mean.dtype == torch.float64:
+            # Next to ratio 1 that cancels, so certificates take h(r² - 1)/2 with h(x) = x - log(1 + x) there.
+            excess = (scale - prior_scale) * (scale + prior_scale) / prior_scale.square()
+            spread = torch.where(excess.abs() < 0.3, x_minus_log1p(excess.clamp(-0.3, 0.3)) / 2, spread)
+        return spread + ((mean - prior_mean) / prior_scale).square() / 2
 
 
 class Laplace:

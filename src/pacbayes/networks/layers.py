@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -138,9 +139,35 @@ class StochasticConv(StochasticLayer):
             raise InvalidInput(f"a {spatial}-d convolution needs [batch, channels, ...], and got {tuple(x.shape)}")
         if self.draw.sampling == "independent":
             x = self._each_its_own(x, *self._sample(len(x)))
+        elif x.is_cuda and self._tiny_patches and self.draw.sampling != "mean":
+            x = self._as_product(x, *self._sample())
         else:
             x = self.conv._conv_forward(x, *self._sample())
         return _dropped(x, self.draw, spatial)
+
+    @property
+    def _tiny_patches(self) -> bool:
+        conv = self.conv
+        plain = conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+        return isinstance(conv, nn.Conv2d) and plain and conv.in_channels * math.prod(conv.kernel_size) <= 32
+
+    def _as_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution as one matrix product: for one or three input channels a GPU is faster at that."""
+        conv = self.conv
+        assert isinstance(conv.padding, tuple)
+        patches = F.unfold(x, conv.kernel_size, conv.dilation, conv.padding, conv.stride).transpose(1, 2)
+        missing = -patches.shape[2] % 16
+        out = F.linear(F.pad(patches, (0, missing)), F.pad(weight.flatten(1), (0, missing)), bias)
+        return out.transpose(1, 2).unflatten(2, self._extent(x))
+
+    def _extent(self, x: Tensor) -> tuple[int, ...]:
+        """Height and width of the output."""
+        conv, padding = self.conv, self.conv.padding
+        assert isinstance(padding, tuple)
+        return tuple(
+            (x.shape[i + 2] + 2 * padding[i] - conv.dilation[i] * (conv.kernel_size[i] - 1) - 1) // conv.stride[i] + 1
+            for i in range(len(conv.kernel_size))
+        )
 
     def _each_its_own(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Convolve example b with its own weight[b]: weights are shared over positions, so they must be drawn."""
@@ -152,12 +179,7 @@ class StochasticConv(StochasticLayer):
         elif isinstance(conv, nn.Conv2d) and conv.groups == 1 and not isinstance(padding, str):
             columns = F.unfold(x, conv.kernel_size, conv.dilation, padding, conv.stride)
             out = weight.flatten(2) @ columns
-            height, width = (
-                (x.shape[i + 2] + 2 * padding[i] - conv.dilation[i] * (conv.kernel_size[i] - 1) - 1) // conv.stride[i]
-                + 1
-                for i in (0, 1)
-            )
-            out = out.view(batch, conv.out_channels, height, width)
+            out = out.unflatten(2, self._extent(x))
             return out if bias is None else out + bias[:, :, None, None]
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(conv.kernel_size) - 1]
         out = convolve(

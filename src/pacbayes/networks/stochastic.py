@@ -116,6 +116,8 @@ class StochasticNetwork(nn.Module):
         dtype = torch.float64 if exact else self.mean.dtype
         vectors = [v.to(dtype) for v in (self.mean, self.rho, self.prior_mean, self.prior_rho)]
         vectors[1], vectors[3] = scale_of(vectors[1]), scale_of(vectors[3])
+        if self.distribution is GAUSSIAN:
+            return GAUSSIAN.kl(*vectors).sum()
         hidden = self.distribution.kl(*(v[: self.hidden_size] for v in vectors)).sum()
         return hidden + GAUSSIAN.kl(*(v[self.hidden_size :] for v in vectors)).sum()
 
@@ -192,11 +194,11 @@ class StochasticNetwork(nn.Module):
     def _first_pass(self, x: Tensor) -> Tensor:
         """Run the model once under watch: each layer once, and nothing after the last Linear."""
         calls: list[nn.Module] = []
-        outputs: list[Tensor] = []
+        outputs: list[tuple[Tensor, int]] = []
 
         def note(module: nn.Module, args: object, output: Tensor) -> None:
             calls.append(module)
-            outputs.append(output)
+            outputs.append((output, output._version))
 
         watch = [binding.layer.register_forward_hook(note) for binding in self._bindings]
         try:
@@ -210,7 +212,8 @@ class StochasticNetwork(nn.Module):
                     f"{name} is applied more than once in a pass, which would draw its weights anew each time: "
                     "give each use a layer of its own"
                 )
-        if not calls or calls[-1] is not self.output_layer or out is not outputs[-1]:
+        last, version = outputs[-1] if outputs else (None, 0)
+        if last is None or calls[-1] is not self.output_layer or out is not last or out._version != version:
             raise UnsupportedModel(
                 "the model's output must be that of its last Linear, with nothing after it: remove the softmax, or "
                 "whatever else follows (the prediction, the index of the largest output, stays the same)"
@@ -232,9 +235,8 @@ class StochasticNetwork(nn.Module):
 
     def state(self, which: str = "posterior") -> dict[str, Tensor]:
         """Means and rhos of ``"posterior"`` or ``"prior"`` by the model's own names, with all that is fixed in it."""
-        mean, rho = (self.mean, self.rho) if which == "posterior" else (self.prior_mean, self.prior_rho)
         tensors = self._fixed()
-        for kind, vector in (("mean", mean), ("rho", rho)):
+        for kind, vector in self._vectors(which).items():
             parts = torch.split(vector.detach(), self._sizes)
             tensors |= {
                 f"{kind}.{n}": part.view(shape) for (n, shape), part in zip(self.slots.items(), parts, strict=True)
@@ -253,11 +255,18 @@ class StochasticNetwork(nn.Module):
                 raise InvalidInput(f"{name!r} is {new.dtype} {tuple(new.shape)}, not {old.dtype} {tuple(old.shape)}")
             if new.is_floating_point() and not bool(new.isfinite().all()):
                 raise InvalidInput(f"{name!r} holds a value that is not finite")
-        for kind in ("mean", "rho"):
-            flat = torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots])
-            getattr(self, kind if which == "posterior" else f"prior_{kind}").copy_(flat)
+        for kind, vector in self._vectors(which).items():
+            vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots]))
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
-        self._fixed_at_freeze = self._fixed_fingerprint()
+        if which == "prior":
+            self._fixed_at_freeze = self._fixed_fingerprint()
+
+    def _vectors(self, which: str) -> dict[str, Tensor]:
+        if which == "posterior":
+            return {"mean": self.mean, "rho": self.rho}
+        if which == "prior":
+            return {"mean": self.prior_mean, "rho": self.prior_rho}
+        raise InvalidInput(f"there is a 'prior' and a 'posterior', no {which!r}")
 
     def fingerprint(self, which: str = "posterior") -> str:
         """SHA-256 of the safetensors file that holds :meth:`state`."""

@@ -81,9 +81,7 @@ def decomposition_svg(
     if not standalone:
         return picture("decomposition", title, description, drawn, width="100%", height=height)
     whole = height + 2 * _MARGIN
-    inner = element(
-        "svg", "\n".join(drawn), x=_MARGIN, y=_MARGIN, width=_WIDTH - 2 * _MARGIN, height=height
-    )  # fmt: skip
+    inner = element("svg", "\n".join(drawn), x=_MARGIN, y=_MARGIN, width=_WIDTH - 2 * _MARGIN, height=height)
     background = element("rect", width="100%", height="100%", fill=LIGHT["page"])
     sheet = element("style", style(LIGHT))
     size = {"width": _WIDTH, "height": whole, "viewBox": f"0 0 {_WIDTH} {whole}"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,8 @@ from pacbayes.training.engine import EVALUATION
 from pacbayes.training.stage import Stage
 
 _STEPS_A_GRAPH = 8
+# Convolutions run on channels-last tensors; without this, small ones are converted back and forth.
+_OPTIONS: dict[str, Any] = {"force_layout_optimization": True}
 
 
 class Tape:
@@ -38,10 +42,9 @@ class GraphEngine:
         self.cursor = torch.zeros((), dtype=torch.int64, device=stage.device)
         self.risk_sum = torch.zeros((), dtype=torch.float64, device=stage.device)
         self.stream = torch.cuda.Stream(stage.device)
-        self.graphs: dict[tuple[str, int, int], torch.cuda.CUDAGraph] = {}
-        stage.loss = torch.compile(stage.loss, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
-        stage.update = torch.compile(stage.update, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
-        stage.risk = torch.compile(stage.risk, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+        self.graphs: dict[tuple[str, int, int], tuple[torch.cuda.CUDAGraph, Callable[[], None]]] = {}
+        for name in ("loss", "update", "risk"):
+            setattr(stage, name, torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS))
 
     def epoch(self, number: int, rate: float) -> None:
         """One pass over the data in random batches, as the plain engine's."""
@@ -81,8 +84,10 @@ class GraphEngine:
     def _graph(self, what: str, size: int, steps: int) -> torch.cuda.CUDAGraph:
         key = (what, size, steps)
         if key not in self.graphs:
-            self.graphs[key] = self._capture(self._body(what, size), steps)
-        return self.graphs[key]
+            body = self._body(what, size)
+            # The body stays with its graph: it holds buffers that the replays read.
+            self.graphs[key] = self._capture(body, steps), body
+        return self.graphs[key][0]
 
     def _body(self, what: str, size: int) -> Callable[[], None]:
         stage = self.stage
@@ -119,16 +124,28 @@ class GraphEngine:
     def _capture(self, body: Callable[[], None], steps: int) -> torch.cuda.CUDAGraph:
         # Trial runs compile and warm up; what they changed is put back.
         saved = self.stage.state()
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            for _ in range(3):
-                self.cursor.zero_()
-                body()
-        torch.cuda.current_stream().wait_stream(self.stream)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-            for _ in range(steps):
-                body()
+        with _tensor_cores(self.stage.settings.precision == "bf16"):
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                for _ in range(3):
+                    self.cursor.zero_()
+                    body()
+            torch.cuda.current_stream().wait_stream(self.stream)
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                for _ in range(steps):
+                    body()
         self.stage.load(saved)
         return graph
+
+
+@contextmanager
+def _tensor_cores(wanted: bool) -> Iterator[None]:
+    """Let what stays in float32 beside bf16, the last layer, use TF32 products."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if wanted else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

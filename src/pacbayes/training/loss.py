@@ -54,7 +54,7 @@ def objective_of(loss: Tensor, kl: Tensor, settings: Settings, m: int, lam: Tens
         return loss
     pen = penalty(kl, m, settings.delta, settings.kappa)
     if settings.objective == "lbd":
-        return lbd(loss, pen, lam)
+        return lbd(loss, pen, lam if settings.trains_lambda else None)
     return OBJECTIVES[settings.objective](loss, pen)
 
 

@@ -1,0 +1,136 @@
+"""The paper's architectures, layer by layer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from pacbayes.errors import InvalidInput
+from pacbayes.networks import ARCHITECTURES, build, stochastic
+
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+
+# C for a convolution, F for max pooling, R for ReLU, L for Linear, as in the formulas of SM5.
+PAPER = {
+    "mnist-4": (MNIST, "C R C F R L R L", [1, 32, 64], [9216, 128, 10], 0),
+    "cifar10-9": (
+        CIFAR,
+        "C R C F R C R C F R C R C F R L R L R L",
+        [3, 32, 64, 128, 128, 256, 256],
+        [4096, 1024, 512, 10],
+        1,
+    ),
+    "cifar10-15": (
+        CIFAR,
+        "C R C F R C R C F R C R C R C R C F R C R C R C R C F R L R L R L",
+        [3, 32, 64, 128, 128, 256, 256, 256, 256, 512, 512, 512, 512],
+        [2048, 1024, 512, 10],
+        1,
+    ),
+    "cifar10-15-five-pools": (
+        CIFAR,
+        "C R C F R C R C F R C R C F R C R C F R C R C R C R C F R L R L R L",
+        [3, 32, 64, 128, 128, 256, 256, 256, 256, 512, 512, 512, 512],
+        [512, 1024, 512, 10],
+        1,
+    ),
+}
+LETTERS = {nn.Conv2d: "C", nn.MaxPool2d: "F", nn.ReLU: "R", nn.Linear: "L"}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_architectures(name):
+    shape, formula, channels, features, padding = PAPER[name]
+    model = build(name, shape, 10)
+    assert [LETTERS[type(m)] for m in model if not isinstance(m, nn.Flatten)] == formula.split()
+    convolutions = [m for m in model if isinstance(m, nn.Conv2d)]
+    linears = [m for m in model if isinstance(m, nn.Linear)]
+    assert [convolutions[0].in_channels] + [c.out_channels for c in convolutions] == channels
+    assert [linears[0].in_features] + [layer.out_features for layer in linears] == features
+    for conv in convolutions:
+        assert (conv.kernel_size, conv.stride, conv.padding) == ((3, 3), (1, 1), (padding, padding))
+    for pool in (m for m in model if isinstance(m, nn.MaxPool2d)):
+        assert (pool.kernel_size, pool.stride, pool.padding) == (2, 2, 0)
+    weights = sum(9 * a * b + b for a, b in zip(channels, channels[1:], strict=False))
+    weights += sum(a * b + b for a, b in zip(features, features[1:], strict=False))
+    assert sum(p.numel() for p in model.parameters()) == weights
+    with torch.no_grad():
+        assert model(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+def test_the_number_of_weights_of_mnist_4():
+    net = stochastic(build("mnist-4", MNIST, 10))
+    assert len(net.mean) == 1_199_882
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("mlp", (64,)), ("mlp", (1, 8, 8)), ("mlp-2", (13,)), ("cnn-small", (1, 8, 8))]
+)
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_small_architectures(name, shape, classes):
+    net = stochastic(build(name, shape, classes))
+    for sampling in ("shared", "independent", "mean"):
+        assert net(torch.zeros(3, *shape), sampling).shape == (3, classes)
+    assert net.classes == classes
+
+
+def test_each_architecture_is_described():
+    for name, architecture in ARCHITECTURES.items():
+        assert architecture.about
+        assert architecture.convolutional == ("cnn" in name or "mnist" in name or "cifar" in name)
+
+
+@pytest.mark.parametrize("init", ["default", "orthogonal"])
+def test_the_seed_decides_the_weights_and_the_global_generator_is_left_alone(init):
+    def weights(seed: int) -> torch.Tensor:
+        model = build("cnn-small", (1, 8, 8), 10, init=init, seed=seed)
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    before = torch.get_rng_state()
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_orthogonal_weights_are_orthogonal_with_zero_biases():
+    model = build("cnn-small", (1, 8, 8), 10, init="orthogonal")
+    for layer in model:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            weight = layer.weight.detach().double().flatten(1)
+            gram = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
+            torch.testing.assert_close(gram, 2 * torch.eye(len(gram), dtype=torch.float64), rtol=0, atol=1e-5)
+            assert not layer.bias.any()
+
+
+def test_default_weights_are_pytorchs():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        expected = nn.Linear(20, 100)
+    first = build("mlp", (20,), 3, seed=5)[0]
+    assert torch.equal(first.weight, expected.weight)
+    assert first.weight.abs().max() <= 1 / math.sqrt(20)
+
+
+def test_unknown_names_are_refused_with_the_choices():
+    with pytest.raises(InvalidInput, match=r"'resnet'.*mlp.*mnist-4"):
+        build("resnet", MNIST, 10)
+    with pytest.raises(InvalidInput, match=r"'xavier'.*default.*orthogonal"):
+        build("mlp", (4,), 2, init="xavier")
+
+
+@pytest.mark.parametrize(("name", "shape"), [("mnist-4", (784,)), ("cnn-small", (8, 8)), ("cifar10-9", (1, 3, 32, 32))])
+def test_examples_that_are_no_images_are_refused(name, shape):
+    with pytest.raises(InvalidInput, match=name):
+        build(name, shape, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("mnist-4", (1, 4, 4)), ("mnist-4", (1, 5, 5)), ("cifar10-9", (3, 7, 32)), ("cifar10-15", (1, 8, 8))],
+)
+def test_images_too_small_are_refused(name, shape):
+    with pytest.raises(InvalidInput, match="smaller network"):
+        build(name, shape, 10)
