@@ -114,7 +114,7 @@ def kl_inverse(q, c):  # type: ignore[no-untyped-def]
     0.09516258196404...
     """
     if not isinstance(q, Tensor) and not isinstance(c, Tensor):
-        if not (np.all((0 <= np.asarray(q)) & (np.asarray(q) <= 1)) and np.all(np.asarray(c) >= 0)):
+        if not (np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)) and np.all(np.asarray(c) >= 0)):
             raise InvalidInput("kl_inverse needs q in [0, 1] and c >= 0")
         p = _inverse_and_gradients(*_as_float64(q, c))[0].numpy()
         return float(p) if p.ndim == 0 else p

@@ -145,7 +145,7 @@ class Certificate:
             )
         for name, kind in names.items():
             value = record[name]
-            if kind == "float" and type(value) is int:
+            if kind == "float" and type(value) is int and abs(value) < 2**53:
                 record[name] = value = float(value)
             if kind == "dict[str, str]":
                 fits = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
@@ -167,7 +167,7 @@ def derived_numbers(
     mc_delta: float,
     limit: str,
     sampling: str,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Equation (final_bound): all the record's derived numbers, from its counts and constants, rounded up."""
     if limit not in LIMITS:
         raise InvalidInput(f"unknown limit {limit!r}: choose one of {', '.join(LIMITS)}")

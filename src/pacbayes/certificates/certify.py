@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import secrets
 from datetime import UTC, datetime
@@ -13,9 +12,9 @@ import numpy as np
 import torch
 
 from pacbayes.bounds.confidence import clopper_pearson_upper
-from pacbayes.bounds.pac_bayes import check_delta, penalty
+from pacbayes.bounds.pac_bayes import check_delta
 from pacbayes.certificates.certificate import Certificate, derived_numbers
-from pacbayes.certificates.monte_carlo import Progress, Tally, independent_errors, shared_errors
+from pacbayes.certificates.monte_carlo import Progress, independent_errors, shared_errors
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.stochastic import StochasticNetwork
@@ -47,7 +46,10 @@ def certify(
     data = as_data(data, classes=net.classes)
     check_delta(delta)
     check_delta(mc_delta, "mc_delta")
-    penalty(0.0, len(data), delta)
+    visits = draws * len(data) if sampling == "shared" else draws
+    constants: dict[str, Any] = {"visits": visits, "draws": draws, "m": len(data), "delta": delta, "mc_delta": mc_delta,
+                 "limit": limit, "sampling": sampling}  # fmt: skip
+    derived_numbers(errors=0, kl=0.0, **constants)  # refuses what is wrong before any draw is made
     _refuse_bound_data_that_shaped_the_prior(net, data)
     if net.fixed_part_changed():
         raise UnsupportedModel(
@@ -55,29 +57,20 @@ def certify(
             "outside the KL, and there is no valid certificate"
         )
     seed = secrets.randbits(63) if seed is None else seed
+    _check_seed(seed)
     if sampling == "shared":
-        tally = Tally(sum(shared_errors(net, data, draws, seed, progress)), draws * len(data), draws)
+        errors = sum(shared_errors(net, data, draws, seed, progress))
     else:
-        tally = independent_errors(net, data, draws, seed, progress)
+        errors = independent_errors(net, data, draws, seed, progress)
     with torch.no_grad():
         divergence = float(net.kl()) * _KL_ROUND_UP
-    numbers = derived_numbers(
-        errors=tally.errors, visits=tally.visits, draws=tally.terms, kl=divergence, m=len(data), delta=delta,
-        mc_delta=mc_delta, limit=limit, sampling=sampling,
-    )  # fmt: skip
     return Certificate(
-        **numbers,
+        **derived_numbers(errors=errors, kl=divergence, **constants),
+        **constants,
+        errors=errors,
         kl=divergence,
-        m=len(data),
-        delta=delta,
-        mc_delta=mc_delta,
-        draws=tally.terms,
         objective=net.objective,
         bound="invKL",
-        limit=limit,
-        sampling=sampling,
-        errors=tally.errors,
-        visits=tally.visits,
         prior_fingerprint=net.fingerprint("prior"),
         posterior_fingerprint=net.fingerprint("posterior"),
         bound_data_fingerprint=data.fingerprint(),
@@ -95,8 +88,9 @@ def holdout_bound(net: StochasticNetwork, data: Any, *, delta: float = 0.035, se
     data = as_data(data, classes=net.classes)
     _refuse_bound_data_that_shaped_the_prior(net, data)
     seed = secrets.randbits(63) if seed is None else seed
-    tally = independent_errors(net.prior_network(), data, len(data), seed)
-    return clopper_pearson_upper(tally.errors, len(data), delta)
+    _check_seed(seed)
+    errors = independent_errors(net.prior_network(), data, len(data), seed)
+    return clopper_pearson_upper(errors, len(data), delta)
 
 
 def versions() -> dict[str, str]:
@@ -113,20 +107,12 @@ def versions() -> dict[str, str]:
 
 
 def _refuse_bound_data_that_shaped_the_prior(net: StochasticNetwork, data: Data) -> None:
-    """Examples may repeat in a dataset; prior data that recur as a whole among the bound data are a mistake."""
-    bound_rows = None
-    for prior_data in net.prior_trained_on:
-        rows = _row_digests(prior_data)
-        bound_rows = bound_rows if bound_rows is not None else set(_row_digests(data))
-        if sum(row in bound_rows for row in rows) > 0.99 * len(rows):
-            raise InvalidInput(
-                "the prior was trained on these data: certify on the other part of pacbayes.split(), the bound data"
-            )
+    if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):
+        raise InvalidInput(
+            "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
+        )
 
 
-def _row_digests(data: Data) -> list[bytes]:
-    x = np.ascontiguousarray(data.x.flatten(1).numpy())
-    return [
-        hashlib.blake2b(row.tobytes() + label.to_bytes(8, "little"), digest_size=12).digest()
-        for row, label in zip(x, data.y.tolist(), strict=True)
-    ]
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise InvalidInput(f"seed must lie in [0, 2^63), and is {seed}")

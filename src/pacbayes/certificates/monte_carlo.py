@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from pacbayes.networks.layers import StochasticConv
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
 
-MEMORY_BUDGET = 256 * 2**20
+MEMORY_BUDGET, GPU_MEMORY_BUDGET = 256 * 2**20, 4 * 2**30
 """Bytes that one chunk's weights and activations may take."""
 
 _LARGEST_CHUNK = 4096
@@ -23,24 +22,11 @@ _LARGEST_CHUNK = 4096
 Progress = Callable[[float], None]
 
 
-@dataclass(frozen=True)
-class Tally:
-    """``errors`` of ``visits`` 0-1 outcomes, in ``terms`` independent groups of equal size; all integers."""
-
-    errors: int
-    visits: int
-    terms: int
-
-    @property
-    def mean(self) -> float:
-        return self.errors / self.visits
-
-
 @torch.no_grad()
 def independent_errors(
     net: StochasticNetwork, data: Data, draws: int, seed: int, progress: Progress | None = None
-) -> Tally:
-    """``draws`` example visits, each with a draw of all the weights of its own.
+) -> int:
+    """The errors in ``draws`` example visits, each with a draw of all the weights of its own.
 
     Each example is visited ``draws // m`` times; the rest are visits to examples picked at random, with replacement.
     So the outcomes are independent, and the average of their means is the empirical risk Err_S(Q) exactly: what
@@ -49,13 +35,15 @@ def independent_errors(
     _check_draws(draws)
     generator = torch.Generator(net.mean.device).manual_seed(seed)
     size = chunk_size(net, data)
-    errors = done = 0
+    x, y = data.x.to(net.mean.device), data.y.to(net.mean.device)
+    errors = torch.zeros((), dtype=torch.int64, device=net.mean.device)
+    done = 0
     for indices in _visits(len(data), draws, size, generator):
-        errors += _count_errors(net, data, indices.to(data.y.device), "independent", generator)
+        errors += _count_errors(net, x[indices], y[indices], "independent", generator)
         done += len(indices)
         if progress is not None:
             progress(done / draws)
-    return Tally(errors, draws, draws)
+    return int(errors)
 
 
 @torch.no_grad()
@@ -66,17 +54,17 @@ def shared_errors(
     _check_draws(draws)
     generator = torch.Generator(net.mean.device)
     size = chunk_size(net, data, per_example_weights=False)
-    counts = []
+    x_all, y_all = data.x.to(net.mean.device), data.y.to(net.mean.device)
+    chunks = list(zip(x_all.split(size), y_all.split(size), strict=True))
+    counts = torch.zeros(draws, dtype=torch.int64, device=net.mean.device)
     for draw in range(draws):
-        errors = 0
-        for indices in torch.arange(len(data)).split(size):
+        for x, y in chunks:
             # The same seed for every chunk of a pass: the same weights.
             generator.manual_seed(derived_seed(seed, draw))
-            errors += _count_errors(net, data, indices, "shared", generator)
-        counts.append(errors)
+            counts[draw] += _count_errors(net, x, y, "shared", generator)
         if progress is not None:
             progress((draw + 1) / draws)
-    return counts
+    return counts.tolist()
 
 
 def test_error(
@@ -111,24 +99,19 @@ def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool 
         for hook in hooks:
             hook.remove()
     bytes_each = 2 * max(numbers) * net.mean.element_size()
-    return max(1, min(_LARGEST_CHUNK, MEMORY_BUDGET // bytes_each))
+    return max(1, min(_LARGEST_CHUNK, (GPU_MEMORY_BUDGET if net.mean.is_cuda else MEMORY_BUDGET) // bytes_each))
 
 
-def _count_errors(
-    net: StochasticNetwork, data: Data, indices: Tensor, sampling: str, generator: torch.Generator
-) -> int:
-    device = net.mean.device
-    outputs = net(data.x[indices].to(device), sampling, generator)
+def _count_errors(net: StochasticNetwork, x: Tensor, y: Tensor, sampling: str, generator: torch.Generator) -> Tensor:
+    outputs, y = net(x, sampling, generator), y.unsqueeze(-1)
     # Ties and NaN count as errors: the label must be strictly above all others.
-    y = data.y[indices].to(device).unsqueeze(-1)
-    own = outputs.gather(-1, y)
-    beats = own > outputs.scatter(-1, y, -math.inf).amax(-1, keepdim=True)
-    return len(indices) - int(beats.sum())
+    correct = outputs.gather(-1, y) > outputs.scatter(-1, y, -math.inf).amax(-1, keepdim=True)
+    return (~correct).sum()
 
 
 def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
     for _ in range(draws // m):
-        yield from torch.arange(m).split(size)
+        yield from torch.arange(m, device=generator.device).split(size)
     if rest := draws % m:
         yield from torch.randint(m, (rest,), generator=generator, device=generator.device).split(size)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import operator
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +31,8 @@ class Data:
     classes: int
     name: str = "data"
     class_names: tuple[str, ...] = ()
+    source: "tuple[Data, np.ndarray] | None" = None
+    """For a subset made by `take`: the data it was taken from and the indices there."""
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -65,7 +68,25 @@ class Data:
         if outside.any():
             raise InvalidInput(f"index {chosen[outside.argmax()]} is outside 0..{len(self) - 1}")
         rows = torch.from_numpy(chosen.astype(np.int64)).to(self.x.device)
-        return replace(self, x=self.x[rows], y=self.y[rows])
+        whole, places = self.source or (self, np.arange(len(self)))
+        return replace(self, x=self.x[rows], y=self.y[rows], source=(whole, places[chosen]))
+
+    def overlaps(self, other: "Data") -> bool:
+        """Whether the two hold some of the same examples.
+
+        Exact where both were taken from the same data. Otherwise by content: one row in twenty may recur, and as
+        many more as do within `other` itself; data of few distinct values repeat without being the same examples.
+        """
+        (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
+        if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
+            return bool(np.isin(places, other_places).any())
+        rows, counts = self._row_digests(), Counter(other._row_digests())
+        recurring = sum(count for count in counts.values() if count > 1) / len(other)
+        return sum(row in counts for row in rows) / len(rows) > 0.05 + recurring
+
+    def _row_digests(self) -> list[bytes]:
+        rows = zip(self.x.flatten(1).numpy(force=True), self.y.tolist(), strict=True)
+        return [hashlib.blake2b(x.tobytes() + b"%d" % y, digest_size=16).digest() for x, y in rows]
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of shape, classes and every value: equal data, and only it, has an equal fingerprint.

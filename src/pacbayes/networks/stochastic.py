@@ -231,16 +231,18 @@ class StochasticNetwork(nn.Module):
         self.model.eval()
         return self
 
+    def parts(self, vector: Tensor) -> dict[str, Tensor]:
+        """A flat vector (means, rhos, velocities) as the model's weight tensors, by name."""
+        pieces = torch.split(vector.detach(), self._sizes)
+        return {name: p.view(shape) for (name, shape), p in zip(self.slots.items(), pieces, strict=True)}
+
     # Files and fingerprints
 
     def state(self, which: str = "posterior") -> dict[str, Tensor]:
         """Means and rhos of ``"posterior"`` or ``"prior"`` by the model's own names, with all that is fixed in it."""
         tensors = self._fixed()
         for kind, vector in self._vectors(which).items():
-            parts = torch.split(vector.detach(), self._sizes)
-            tensors |= {
-                f"{kind}.{n}": part.view(shape) for (n, shape), part in zip(self.slots.items(), parts, strict=True)
-            }
+            tensors |= {f"{kind}.{name}": part for name, part in self.parts(vector).items()}
         return {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ from typing import Any
 
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import derived_seed
-from pacbayes.training.settings import Settings
+from pacbayes.training.settings import Settings, check_type
 
 PRIORS = ("data-free", "learnt")
 MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-4", "cifar10": "cifar10-9"}
@@ -43,6 +43,9 @@ class Config:
     posterior: Settings = field(default=_POSTERIOR)
 
     def __post_init__(self) -> None:
+        for item in fields(self):
+            if not isinstance(item.default, Settings):
+                check_type(item.name, getattr(self, item.name), type(item.default))
         if self.prior not in PRIORS:
             raise InvalidInput(f"unknown prior {self.prior!r}: choose one of {', '.join(PRIORS)}")
         if not 0 < self.prior_fraction < 1:
@@ -92,9 +95,9 @@ class Config:
                 if name != "posterior" and value.get("epochs") == 0:
                     changes[name] = None
                 else:
-                    changes[name] = Settings.of(**_typed(base, {**base, **value}, name))
+                    changes[name] = Settings.of(**{**base, **value})
             else:
-                changes |= _typed({name: old}, {name: value}, "")
+                changes[name] = value
         return replace(self, **changes)
 
     def to_toml(self) -> str:
@@ -117,20 +120,6 @@ class Config:
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidInput(f"{path} is not a readable TOML file: {error}") from None
         return cls().with_options(options)
-
-
-def _typed(old: Mapping[str, Any], new: Mapping[str, Any], table: str) -> dict[str, Any]:
-    """The new values, each of the old one's type; integers are taken for floats."""
-    typed = {}
-    for name, value in new.items():
-        wanted = type(old[name]) if name in old else type(value)
-        if wanted is float and type(value) is int:
-            value = float(value)
-        if type(value) is not wanted:
-            where = f"{table}.{name}" if table else name
-            raise InvalidInput(f"{where} must be a {wanted.__name__}, and is {value!r}")
-        typed[name] = value
-    return typed
 
 
 def _toml(value: str | float | bool) -> str:

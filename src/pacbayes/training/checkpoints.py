@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
@@ -23,7 +24,7 @@ class Checkpoint:
     every: float = 0.0
     _written: float = field(default=float("-inf"), init=False)
 
-    def save(self, tensors: dict[str, Tensor], note: dict[str, object], *, now: bool = False) -> bool:
+    def save(self, tensors: dict[str, Tensor], note: dict[str, Any], *, now: bool = False) -> bool:
         """Write the tensors and a JSON note, unless the last write is too recent and this one need not be now."""
         if not now and time.monotonic() - self._written < self.every:
             return False
@@ -34,7 +35,7 @@ class Checkpoint:
         self._written = time.monotonic()
         return True
 
-    def load(self) -> tuple[dict[str, Tensor], dict[str, object]] | None:
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What was last saved, or None if nothing was."""
         if not self.path.exists():
             return None

@@ -47,20 +47,23 @@ class GraphEngine:
             setattr(stage, name, torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS))
 
     def epoch(self, number: int, rate: float) -> None:
-        """One pass over the data in random batches, as the plain engine's."""
         stage = self.stage
         what = "lambda" if stage.settings.trains_lambda and number % 2 else "step"
         plan = self._plan(what)
+        self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             self.generator.manual_seed(derived_seed(stage.settings.seed, number))
             stage.begin_epoch(rate)
             torch.randperm(stage.m, generator=self.generator, device=stage.device, out=self.order)
             self._replay(plan)
 
+    def collect(self) -> None:
+        torch.cuda.current_stream().wait_stream(self.stream)
+
     def risk(self) -> float:
-        """The empirical risk of the weights as they are, with the same noise every time."""
         stage = self.stage
         plan = self._plan("risk")
+        self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             self.generator.manual_seed(derived_seed(stage.settings.seed, EVALUATION))
             torch.arange(stage.m, device=stage.device, out=self.order)

@@ -1,8 +1,9 @@
-"""Running a stage's steps: plainly, one after the other, wherever the network is."""
+"""Engines run a stage's steps: plainly, one after the other, or on a GPU as captured graphs."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Protocol
 
 import torch
 
@@ -12,8 +13,36 @@ from pacbayes.training.stage import Stage
 EVALUATION = 2**62  # in place of an epoch number
 
 
+class Engine(Protocol):
+    """What training asks of an engine. All the randomness of an epoch comes from (seed, epoch number)."""
+
+    def epoch(self, number: int, rate: float) -> None:
+        """Start one pass over the data in random batches; a GPU may still be at it when this returns."""
+        ...
+
+    def collect(self) -> None:
+        """Wait until the stage's tensors can be read."""
+        ...
+
+    def risk(self) -> float:
+        """The empirical risk of the weights as they are: one pass over the data.
+
+        The same noise every time, so that epochs are compared by their weights and not by their luck.
+        """
+        ...
+
+
+def engine_for(stage: Stage) -> Engine:
+    """The fastest engine for the device the network is on."""
+    if stage.device.type != "cuda":
+        return PlainEngine(stage)
+    from pacbayes.training.cuda_graphs import GraphEngine
+
+    return GraphEngine(stage)
+
+
 class PlainEngine:
-    """Steps as PyTorch runs them. All the randomness of an epoch comes from (seed, epoch number)."""
+    """Steps as PyTorch runs them, on any device."""
 
     def __init__(self, stage: Stage):
         self.stage = stage
@@ -21,7 +50,6 @@ class PlainEngine:
         self.normals = partial(torch.randn, generator=self.generator, dtype=stage.net.mean.dtype, device=stage.device)
 
     def epoch(self, number: int, rate: float) -> None:
-        """One pass over the data in random batches."""
         stage = self.stage
         self.generator.manual_seed(derived_seed(stage.settings.seed, number))
         stage.begin_epoch(rate)
@@ -31,11 +59,10 @@ class PlainEngine:
         for batch in order.split(stage.settings.batch_size):
             step(batch, self.normals)
 
-    def risk(self) -> float:
-        """The empirical risk of the weights as they are: one pass over the data.
+    def collect(self) -> None:
+        return
 
-        The same noise every time, so that epochs are compared by their weights and not by their luck.
-        """
+    def risk(self) -> float:
         stage = self.stage
         self.generator.manual_seed(derived_seed(stage.settings.seed, EVALUATION))
         batches = torch.arange(stage.m, device=stage.device).split(stage.settings.batch_size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,10 +14,10 @@ from torch import Tensor
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import as_data
-from pacbayes.errors import InvalidInput, NonFinite
+from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
-from pacbayes.training.engine import PlainEngine
+from pacbayes.training.engine import Engine, engine_for
 from pacbayes.training.settings import Settings, learning_rates
 from pacbayes.training.stage import WATCHED, Stage
 
@@ -72,7 +73,23 @@ def fit(
     """
     if settings is not None and options:
         raise InvalidInput("give settings or options, not both")
-    settings = settings or Settings.of(**options)
+    training = fitting(net, data, settings or Settings.of(**options), callback, checkpoint)
+    while True:
+        try:
+            next(training)
+        except StopIteration as end:
+            history: History = end.value
+            return history
+
+
+def fitting(
+    net: StochasticNetwork,
+    data: Any,
+    settings: Settings,
+    callback: Callable[[Epoch], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Generator[None, None, History]:
+    """:func:`fit`, pausing whenever an epoch has been started: so that several trainings can share a GPU."""
     data = as_data(data, classes=net.classes)
     penalty(0.0, len(data), settings.delta)  # refuses too few examples before any work is done
     _check_one_pass(net, data.x[:1])
@@ -80,16 +97,21 @@ def fit(
     net.objective = settings.objective
     net.trained_on.append(data)
     stage = Stage(net, data, settings)
-    engine = PlainEngine(stage)
+    engine = engine_for(stage)
     best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
     kept = 0
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         tensors, note = saved
-        stage.load(tensors)
-        best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
-        epochs = [Epoch(**line) for line in note["epochs"]]  # type: ignore[attr-defined]
-        kept = int(note["kept"])  # type: ignore[call-overload]
+        try:
+            epochs = [Epoch(**line) for line in note["epochs"]]
+            kept = epochs[note["kept"]].epoch
+            stage.load(tensors)
+            best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
+        except (KeyError, IndexError, TypeError, RuntimeError):
+            raise RunError(
+                f"{checkpoint.path} is not a checkpoint of this training: delete it to start again"
+            ) from None
         if callback is not None:
             for epoch in epochs:
                 callback(epoch)
@@ -98,15 +120,18 @@ def fit(
     good = stage.state()
     for number in range(len(epochs), len(rates)):
         engine.epoch(number, rates[number])
-        fault = _fault(stage)
-        if fault:
+        yield
+        engine.collect()
+        try:
+            _check_finite(stage)
+            epochs.append(_record(stage, engine, number, rates[number]))
+        except NonFinite as fault:
             stage.load(good)
             raise NonFinite(
-                f"epoch {number}: {fault}; the weights are back at the end of epoch {number - 1}. "
+                f"epoch {number}: {fault}; the weights are back where they were before it. "
                 "Try a smaller rate, or a larger prior variance"
-            )
+            ) from None
         good = stage.state()
-        epochs.append(_record(stage, engine, number, rates[number]))
         if settings.keep == "last" or not best or epochs[-1].bound < epochs[kept].bound:
             best, kept = {name: good[name] for name in ("mean", "rho")}, number
         if checkpoint is not None:
@@ -121,11 +146,14 @@ def fit(
     return History(tuple(epochs), kept)
 
 
-def _record(stage: Stage, engine: PlainEngine, number: int, rate: float) -> Epoch:
+def _record(stage: Stage, engine: Engine, number: int, rate: float) -> Epoch:
     m = stage.m
     risk = float(stage.error_sum) / m if stage.settings.evaluate == "running" else engine.risk()
     with torch.no_grad():
         divergence = float(stage.net.kl())
+    for what, value in (("the risk", risk), ("the KL", divergence)):
+        if not math.isfinite(value):
+            raise NonFinite(f"{what} was not finite at its end")
     pen = penalty(divergence, m, stage.settings.delta)
     return Epoch(
         epoch=number,
@@ -134,24 +162,22 @@ def _record(stage: Stage, engine: PlainEngine, number: int, rate: float) -> Epoc
         risk=risk,
         kl=divergence,
         penalty=pen,
-        bound=kl_inverse(min(risk, 1.0), pen),
+        bound=kl_inverse(min(max(risk, 0.0), 1.0), pen),
         lam=float(stage.lam) if stage.settings.trains_lambda else None,
     )
 
 
-def _fault(stage: Stage) -> str | None:
-    """What was not finite first, and where; None if all was well."""
+def _check_finite(stage: Stage) -> None:
+    """Say what was not finite first, and where, if anything was not."""
     steps, counts = int(stage.steps), stage.finite_steps.tolist()
     bad = [(count, what) for count, what in zip(counts, WATCHED, strict=True) if count < steps]
     if bad:
         step, what = min(bad, key=lambda item: item[0])
-        return f"{what} was not finite at step {step}"
+        raise NonFinite(f"{what} was not finite at step {step}")
     for what, vector in (("mean", stage.net.mean), ("rho", stage.net.rho)):
-        parts = torch.split(vector.detach(), stage.net._sizes)
-        for name, part in zip(stage.net.slots, parts, strict=True):
+        for name, part in stage.net.parts(vector).items():
             if not bool(part.isfinite().all()):
-                return f"the {what} of {name} was not finite after the last step"
-    return None
+                raise NonFinite(f"the {what} of {name} was not finite after the last step")
 
 
 def _check_one_pass(net: StochasticNetwork, x: Tensor) -> None:

@@ -63,7 +63,7 @@ def conditional_risk(net: StochasticNetwork, x: Tensor, y: Tensor, settings: Set
     mean, variance = net.conditional_moments(x, draw)
     estimator = None if settings.estimator == "auto" else settings.estimator
     return misclassification_probability(
-        mean, variance, y, estimator, samples=settings.samples, normals=draw.normals
+        mean, variance, y, estimator, samples=settings.samples, normals=draw.normals, nodes=settings.nodes
     ).mean()
 
 
