@@ -11,6 +11,7 @@ import typer
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.certificate import LIMITS, percent, table
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar
+from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.train import train
 from pacbayes.data import load, load_inputs
 from pacbayes.report import write_report
@@ -26,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(train)
+app.command()(reproduce)
 
 Run = Annotated[Path, typer.Argument(help="A run folder, made by 'pacbayes train'.")]
 Draws = Annotated[

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from pacbayes.data import Data
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder, new_network, training_data
-from pacbayes.training import Checkpoint, Epoch, fit
+from pacbayes.training import Checkpoint, Epoch
+from pacbayes.training.fit import drain, fitting
 from pacbayes.training.settings import Settings, learning_rates
 
 Watch = Callable[[str, int, Epoch], None]
@@ -31,21 +32,29 @@ def train_run(
     """
     if resume:
         run = RunFolder.open(path, finished=False)
-        if run.weights_file("posterior").is_file():
-            return run
-        config = run.config()
-        prior_data, bound_data = training_data(config)
-        net = new_network(config, bound_data.shape, bound_data.classes)
-    else:
-        config = config or Config()
-        # Everything that can be wrong with the configuration shows before the folder is made.
-        prior_data, bound_data = training_data(config)
-        net = new_network(config, bound_data.shape, bound_data.classes)
-        run = RunFolder.create(path, config, overwrite=overwrite)
+        if not run.weights_file("posterior").is_file():
+            drain(training_run(run, checkpoint_seconds, watch))
+        return run
+    config = config or Config()
+    # Everything that can be wrong with the configuration shows before the folder is made.
+    _, data = training_data(config)
+    new_network(config, data.shape, data.classes)
+    run = RunFolder.create(path, config, overwrite=overwrite)
+    drain(training_run(run, checkpoint_seconds, watch))
+    return run
+
+
+def training_run(
+    run: RunFolder, checkpoint_seconds: float = 10.0, watch: Watch | None = None
+) -> Generator[None, None, None]:
+    """The training of a run folder from where it stands, pausing whenever an epoch has been started."""
+    config = run.config()
+    prior_data, bound_data = training_data(config)
+    net = new_network(config, bound_data.shape, bound_data.classes)
 
     with run.history_file.open("w", encoding="utf-8") as history:
 
-        def stage(name: str, data: Data, settings: Settings) -> None:
+        def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, object]:
             total = len(learning_rates(settings))
 
             def note(epoch: Epoch) -> None:
@@ -55,21 +64,20 @@ def train_run(
                     watch(name, total, epoch)
 
             checkpoint = Checkpoint(run.checkpoint_file(name), checkpoint_seconds)
-            fit(net, data, settings=settings, callback=note, checkpoint=checkpoint)
+            return fitting(net, data, settings, note, checkpoint)
 
         stages = config.stages()
         posterior = stages.pop("posterior")
         for name, settings in stages.items():
             assert prior_data is not None
-            stage(name, prior_data, settings)
+            yield from stage(name, prior_data, settings)
         # From here on the prior is fixed: it is on disk before the bound data are looked at.
         net.freeze_prior()
         run.save_weights(net, "prior")
-        stage("posterior", bound_data, posterior)
+        yield from stage("posterior", bound_data, posterior)
     run.save_weights(net, "posterior")
     for name in config.stages():
         run.checkpoint_file(name).unlink(missing_ok=True)
-    return run
 
 
 def trained_network(run: RunFolder) -> tuple[StochasticNetwork, Data]:

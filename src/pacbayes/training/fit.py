@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.engine import Engine, engine_for
 from pacbayes.training.settings import Settings, learning_rates
 from pacbayes.training.stage import WATCHED, Stage
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,17 @@ def fit(
     """
     if settings is not None and options:
         raise InvalidInput("give settings or options, not both")
-    training = fitting(net, data, settings or Settings.of(**options), callback, checkpoint)
+    return drain(fitting(net, data, settings or Settings.of(**options), callback, checkpoint))
+
+
+def drain(training: Generator[None, None, Result]) -> Result:
+    """Run to its end what pauses between epochs."""
     while True:
         try:
             next(training)
         except StopIteration as end:
-            history: History = end.value
-            return history
+            result: Result = end.value
+            return result
 
 
 def fitting(

@@ -1,0 +1,6 @@
+"""The paper's experiments: configurations as data files, one runner, results with their provenance."""
+
+from pacbayes.experiments.catalogue import Experiment, Row, experiments
+from pacbayes.experiments.runner import read_results, reproduce
+
+__all__ = ["Experiment", "Row", "experiments", "read_results", "reproduce"]
