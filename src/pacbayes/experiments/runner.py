@@ -95,11 +95,13 @@ def commit() -> str:
 
     Where the code was copied without its history, whoever copied it says in PACBAYES_COMMIT; else it is unknown.
     """
-    folder = Path(__file__).parent
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=folder, capture_output=True,
-                               text=True, check=True)  # fmt: skip
+        head, changes = (_git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("PACBAYES_COMMIT", "unknown")
-    return head.stdout.strip()[:12] + ("+" if dirty.stdout.strip() else "")
+    return head[:12] + ("+" if changes else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -153,21 +153,25 @@ class StochasticConv(StochasticLayer):
 
     def _as_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The convolution as one matrix product: for one or three input channels a GPU is faster at that."""
+        patches, extent = self._patches(x)
+        missing = -patches.shape[1] % 16
+        columns = F.pad(patches.transpose(1, 2), (0, missing))
+        out = F.linear(columns, F.pad(weight.flatten(1), (0, missing)), bias)
+        return out.transpose(1, 2).unflatten(2, extent)
+
+    def _patches(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """What each output position sees, [batch, channels * kernel, positions], and the output's height and width.
+
+        Views and one copy: ``F.unfold`` does the same, but takes a GPU kernel for every example.
+        """
         conv = self.conv
         assert isinstance(conv.padding, tuple)
-        patches = F.unfold(x, conv.kernel_size, conv.dilation, conv.padding, conv.stride).transpose(1, 2)
-        missing = -patches.shape[2] % 16
-        out = F.linear(F.pad(patches, (0, missing)), F.pad(weight.flatten(1), (0, missing)), bias)
-        return out.transpose(1, 2).unflatten(2, self._extent(x))
-
-    def _extent(self, x: Tensor) -> tuple[int, ...]:
-        """Height and width of the output."""
-        conv, padding = self.conv, self.conv.padding
-        assert isinstance(padding, tuple)
-        return tuple(
-            (x.shape[i + 2] + 2 * padding[i] - conv.dilation[i] * (conv.kernel_size[i] - 1) - 1) // conv.stride[i] + 1
-            for i in range(len(conv.kernel_size))
-        )
+        x = F.pad(x, (conv.padding[1], conv.padding[1], conv.padding[0], conv.padding[0]))
+        for axis in (0, 1):
+            x = x.unfold(2 + axis, conv.dilation[axis] * (conv.kernel_size[axis] - 1) + 1, conv.stride[axis])
+        x = x[..., :: conv.dilation[0], :: conv.dilation[1]]
+        height, width = x.shape[2:4]
+        return x.permute(0, 1, 4, 5, 2, 3).reshape(len(x), -1, height * width), (height, width)
 
     def _each_its_own(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Convolve example b with its own weight[b]: weights are shared over positions, so they must be drawn."""
@@ -177,9 +181,8 @@ class StochasticConv(StochasticLayer):
             x = F.pad(x, conv._reversed_padding_repeated_twice, conv.padding_mode)
             padding = (0,) * len(conv.kernel_size)
         elif isinstance(conv, nn.Conv2d) and conv.groups == 1 and not isinstance(padding, str):
-            columns = F.unfold(x, conv.kernel_size, conv.dilation, padding, conv.stride)
-            out = weight.flatten(2) @ columns
-            out = out.unflatten(2, self._extent(x))
+            patches, extent = self._patches(x)
+            out = (weight.flatten(2) @ patches).unflatten(2, extent)
             return out if bias is None else out + bias[:, :, None, None]
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(conv.kernel_size) - 1]
         out = convolve(
