@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import torch
 import torch.nn.functional as F
@@ -202,5 +201,5 @@ def _dropped(x: Tensor, draw: Draw, spatial: int = 0) -> Tensor:
     if draw.dropout == 0:
         return x
     shape = x.shape[: x.dim() - spatial] + (1,) * spatial
-    kept = draw.normals(tuple(shape)) > NormalDist().inv_cdf(draw.dropout)
+    kept = torch.special.ndtr(draw.normals(tuple(shape))) >= draw.dropout
     return x * kept / (1 - draw.dropout)

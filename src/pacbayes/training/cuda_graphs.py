@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch import Tensor
 
 from pacbayes.networks.distributions import Normals
@@ -43,8 +44,11 @@ class GraphEngine:
         self.risk_sum = torch.zeros((), dtype=torch.float64, device=stage.device)
         self.stream = torch.cuda.Stream(stage.device)
         self.graphs: dict[tuple[str, int, int], tuple[torch.cuda.CUDAGraph, Callable[[], None]]] = {}
-        for name in ("loss", "update", "risk"):
-            setattr(stage, name, torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS))
+        # Apart, because the network's part is the same for every objective, and then comes from the compiler's cache.
+        self.compiled = {
+            name: torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS)
+            for name in ("measure", "combine", "update", "risk")
+        }
 
     def epoch(self, number: int, rate: float) -> None:
         stage = self.stage
@@ -95,15 +99,18 @@ class GraphEngine:
     def _body(self, what: str, size: int) -> Callable[[], None]:
         stage = self.stage
         positions = torch.arange(size, device=stage.device)
+        # One short batch an epoch is not worth a compilation.
+        methods = self.compiled if size == stage.settings.batch_size else {}
         noise = torch.empty(self._noise_size(what, size), device=stage.device, dtype=stage.net.mean.dtype)
 
         def body() -> None:
             noise.normal_(generator=self.generator)
             batch = self.order[self.cursor + positions]
-            if what == "risk":
-                self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
-            else:
-                (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(noise))
+            with _replaced(stage, methods):
+                if what == "risk":
+                    self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
+                else:
+                    (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(noise))
             self.cursor.add_(size)
 
         return body
@@ -119,9 +126,7 @@ class GraphEngine:
 
         source: Normals = count
         with torch.no_grad():
-            method = type(self.stage).risk if what == "risk" else type(self.stage).loss
-            arguments = () if what == "risk" else (self.stage.lam,)
-            method(self.stage, self.order[:size], source, *arguments)
+            (self.stage.risk if what == "risk" else self.stage.measure)(self.order[:size], source)
         return used
 
     def _capture(self, body: Callable[[], None], steps: int) -> torch.cuda.CUDAGraph:
@@ -129,7 +134,10 @@ class GraphEngine:
         saved = self.stage.state()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        with _tensor_cores(self.stage.settings.precision == "bf16"):
+        with (
+            _tensor_cores(self.stage.settings.precision == "bf16"),
+            torch._dynamo.config.patch(recompile_limit=1024),  # many stages may share a process
+        ):
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 for _ in range(3):
@@ -141,6 +149,17 @@ class GraphEngine:
                     body()
         self.stage.load(saved)
         return graph
+
+
+@contextmanager
+def _replaced(stage: Stage, methods: dict[str, Any]) -> Iterator[None]:
+    """The stage with some of its methods in their compiled form."""
+    vars(stage).update(methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            delattr(stage, name)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pacbayes.data import Data
 from pacbayes.networks.distributions import Normals
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
-from pacbayes.training.loss import batch_objective, conditional_risk
+from pacbayes.training.loss import batch_loss, conditional_risk, objective_of
 from pacbayes.training.settings import Settings
 
 LAMBDA_RANGE = (1e-3, 1 - 1e-3)
@@ -60,26 +60,35 @@ class Stage:
 
     def step(self, batch: Tensor, normals: Normals) -> None:
         """One gradient step for means and rhos on the examples with these indices."""
-        objective, error = self.loss(batch, normals, self.lam)
+        objective, error = self.objective(batch, normals, self.lam)
         gradients = torch.autograd.grad(objective, (self.net.mean, self.net.rho), allow_unused=True)
         self.update(len(batch), error, objective, *gradients)
 
     def lambda_step(self, batch: Tensor, normals: Normals) -> None:
         """One gradient step for the lambda of ``lbd``; the weights stay."""
         lam = self.lam.clone().requires_grad_()
-        objective, error = self.loss(batch, normals, lam)
+        objective, error = self.objective(batch, normals, lam)
         (by_lam,) = torch.autograd.grad(objective, lam)
         with torch.no_grad():
             self._descend(self.lam, self.velocity_lam, by_lam)
             self.lam.clamp_(*LAMBDA_RANGE)
             self._count(len(batch), error, objective, by_lam, None)
 
-    def loss(self, batch: Tensor, normals: Normals, lam: Tensor) -> tuple[Tensor, Tensor]:
-        """(objective, error) on the batch, matrix products in the settings' precision."""
+    def objective(self, batch: Tensor, normals: Normals, lam: Tensor) -> tuple[Tensor, Tensor]:
+        """(objective, error) on the batch, as :func:`~pacbayes.training.loss.batch_objective` has it."""
+        loss, error, kl = self.measure(batch, normals)
+        return self.combine(loss, kl, lam), error
+
+    def measure(self, batch: Tensor, normals: Normals) -> tuple[Tensor, Tensor, Tensor]:
+        """(loss, error, KL): the network's part of the objective, matrix products in the settings' precision."""
         bf16 = self.settings.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            x, y = self.x[batch], self.y[batch]
-            return batch_objective(self.net, x, y, self.settings, self.m, normals, lam)
+            loss, error = batch_loss(self.net, self.x[batch], self.y[batch], self.settings, normals)
+        return loss, error, self.net.kl(exact=False)
+
+    def combine(self, loss: Tensor, kl: Tensor, lam: Tensor) -> Tensor:
+        """The objective, from its parts."""
+        return objective_of(loss, kl, self.settings, self.m, lam)
 
     @torch.no_grad()
     def update(
