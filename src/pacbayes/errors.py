@@ -17,6 +17,10 @@ class DataError(PacBayesError):
     """A dataset that is missing, truncated, corrupt, or not what it claims to be."""
 
 
+class MissingData(DataError):
+    """A dataset, or the part asked for, that is not there at all."""
+
+
 class RunError(PacBayesError):
     """A run folder that is not one, is unfinished, or does not match its certificate."""
 

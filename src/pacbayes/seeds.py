@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from pacbayes.errors import InvalidInput
+
+
+def check_seed(seed: int) -> None:
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise InvalidInput(f"seed must be a whole number in [0, 2^63), and is {seed!r}")
+
 
 def derived_seed(*parts: int) -> int:
     """A seed in [0, 2^63) for this tuple of non-negative integers; the same on every machine."""

@@ -11,8 +11,12 @@ import pytest
 
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.certificate import derived_numbers
+from pacbayes.data import as_data
 from pacbayes.runs import Config, Evaluation, RunFolder
+from pacbayes.runs.folder import SplitData
 from pacbayes.training import Epoch
+
+DATA = as_data(([[0.0], [1.0]], [0, 1]))
 
 NewCertificate = Callable[..., Certificate]
 NewRun = Callable[..., RunFolder]
@@ -69,7 +73,7 @@ def new_run(tmp_path: Path) -> NewRun:
         config: Config | None = None,
         name: str = "run",
     ) -> RunFolder:
-        run = RunFolder.create(tmp_path / name, config or Config())
+        run = RunFolder.create(tmp_path / name, config or Config(), SplitData(None, DATA))
         (certificate or certificate_of()).save(run.certificate_file)
         run.history_file.write_text(history_of([0.08, 0.06, 0.07]) if history is None else history, "utf-8")
         if evaluation is not None:

@@ -18,6 +18,7 @@ from pacbayes.certificates.monte_carlo import Progress, independent_errors, shar
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.seeds import check_seed
 
 # The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
 _KL_ROUND_UP = 1 + 1e-11
@@ -57,7 +58,7 @@ def certify(
             "outside the KL, and there is no valid certificate"
         )
     seed = secrets.randbits(63) if seed is None else seed
-    _check_seed(seed)
+    check_seed(seed)
     if sampling == "shared":
         errors = sum(shared_errors(net, data, draws, seed, progress))
     else:
@@ -88,7 +89,7 @@ def holdout_bound(net: StochasticNetwork, data: Any, *, delta: float = 0.035, se
     data = as_data(data, classes=net.classes)
     _refuse_bound_data_that_shaped_the_prior(net, data)
     seed = secrets.randbits(63) if seed is None else seed
-    _check_seed(seed)
+    check_seed(seed)
     errors = independent_errors(net.prior_network(), data, len(data), seed)
     return clopper_pearson_upper(errors, len(data), delta)
 
@@ -111,8 +112,3 @@ def _refuse_bound_data_that_shaped_the_prior(net: StochasticNetwork, data: Data)
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
-
-
-def _check_seed(seed: int) -> None:
-    if not 0 <= seed < 2**63:
-        raise InvalidInput(f"seed must lie in [0, 2^63), and is {seed}")

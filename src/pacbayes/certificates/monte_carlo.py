@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pacbayes.data import Data
+from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import StochasticConv
 from pacbayes.networks.stochastic import StochasticNetwork
@@ -68,9 +69,10 @@ def shared_errors(
 
 
 def test_error(
-    net: StochasticNetwork, data: Data, draws: int = 1000, seed: int = 0, progress: Progress | None = None
+    net: StochasticNetwork, data: Any, draws: int = 1000, seed: int = 0, progress: Progress | None = None
 ) -> tuple[float, float]:
     """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
+    data = as_data(data, classes=net.classes)
     rates = torch.tensor(shared_errors(net, data, draws, seed, progress), dtype=torch.float64) / len(data)
     return float(rates.mean()), float(rates.std()) if draws > 1 else 0.0
 

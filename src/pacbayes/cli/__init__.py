@@ -18,6 +18,3 @@ def main() -> None:
     except OSError as error:
         print(f"error: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("interrupted; a training run goes on with --resume", file=sys.stderr)
-        sys.exit(130)

@@ -28,8 +28,11 @@ class TrainingBar:
             self.bar.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if errors.is_terminal:
+            self.bar.stop()
+        if kind is KeyboardInterrupt:
+            errors.print("interrupted; the run goes on with --resume", highlight=False)
 
     def __call__(self, stage: str, total: int, epoch: Epoch) -> None:
         numbers = f"risk {epoch.risk:.4f}"

@@ -15,7 +15,7 @@ from pacbayes.data.download import unpack
 from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, find_file
 from pacbayes.data.npz import read_npz
 from pacbayes.data.published import ENTRIES, Entry, File, Part
-from pacbayes.errors import DataError, InvalidInput
+from pacbayes.errors import DataError, InvalidInput, MissingData
 
 # Two-class versions, as in much of the literature: the first five classes against the last five.
 _BINARY = {f"{name}-binary": name for name in ("digits", "mnist", "fashion-mnist")}
@@ -95,7 +95,7 @@ def _locate(file: File, name: str, entry: Entry, folders: list[Path], download: 
             return _fetch(file, entry, cache_folder() / name)
         except DataError as error:
             reason = str(error)
-    raise DataError(
+    raise MissingData(
         f"{name}: found no {' or '.join(file.names)} in {', '.join(map(str, folders))}, nor in {name} below; "
         f"{reason}. Get {file.url} (SHA-256 {file.sha256}) and put it, unpacked if it is a tar archive, "
         f"into {folders[0] / name}, or set {ENVIRONMENT_VARIABLE} to the folder that holds it"

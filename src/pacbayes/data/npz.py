@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from pacbayes.data.dataset import Data, as_data, as_inputs, count_classes
-from pacbayes.errors import DataError, InvalidInput
+from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES = 2**33
 _HEADER_READERS = {
@@ -40,7 +40,7 @@ def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = 
     x, y = ("x", "y") if part == "train" else ("x_test", "y_test")
     arrays = _read_arrays(path, {x, "y", "y_test"}, limit)
     if missing := [name for name in (x, y) if name not in arrays]:
-        raise DataError(f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}")
+        raise MissingData(f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}")
     try:
         classes = max(count_classes(arrays[name]) for name in ("y", "y_test") if name in arrays)
         return as_data((arrays[x], arrays[y]), classes=classes, name=path.stem)
@@ -63,7 +63,7 @@ def load_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tens
 def _read_arrays(path: Path, names: set[str], limit: int) -> dict[str, np.ndarray]:
     """Those of the named arrays that the file holds."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file")
+        raise MissingData(f"{path}: no such file")
     try:
         with zipfile.ZipFile(path) as archive:
             present = names & {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}

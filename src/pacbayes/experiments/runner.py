@@ -15,6 +15,7 @@ import torch
 
 from pacbayes.experiments.catalogue import Row
 from pacbayes.runs import RunFolder, certify_run
+from pacbayes.runs.folder import training_data
 from pacbayes.runs.train import Watch, training_run
 
 Say = Callable[[str], None]
@@ -39,7 +40,10 @@ def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int
 def _row(row: Row, work: Path, results: Path, draws: int, test_draws: int, say: Say) -> Generator[None, None, None]:
     label = f"{row.experiment}, {row.row}, {row.schedule}"
     path = work / row.experiment / f"{row.row.replace(' ', '-')}-{row.schedule}-{row.config.seed}"
-    run = RunFolder.open(path, finished=False) if path.exists() else RunFolder.create(path, row.config)
+    if path.exists():
+        run = RunFolder.open(path, finished=False)
+    else:
+        run = RunFolder.create(path, row.config, training_data(row.config))
     start = time.monotonic()
     if not run.weights_file("posterior").is_file():
         yield from training_run(run, 20.0, _watch(label, say))

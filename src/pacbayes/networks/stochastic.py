@@ -45,7 +45,7 @@ def stochastic(model: nn.Module, prior_variance: float = 0.01, *, distribution: 
     or ``"laplace"``; the last layer is Gaussian always.
 
     >>> net = stochastic(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), prior_variance=0.01)
-    >>> float(net.kl())
+    >>> net.kl().item()
     0.0
     >>> net(torch.zeros(5, 4)).shape
     torch.Size([5, 3])

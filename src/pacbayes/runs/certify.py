@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 
 from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
 from pacbayes.certificates.monte_carlo import Progress
-from pacbayes.errors import DataError
 from pacbayes.files import write_atomically
 from pacbayes.runs.folder import RunFolder, test_data
 from pacbayes.runs.train import trained_network
@@ -39,6 +38,7 @@ def certify_run(
 ) -> tuple[Certificate, Evaluation]:
     """Write ``certificate.json`` and ``evaluation.json`` into the run folder."""
     net, bound_data = trained_network(run)
+    test = test_data(run.config(), bound_data.shape)
     certificate = certify(
         net, bound_data, delta=delta, mc_delta=mc_delta, draws=draws, sampling=sampling, limit=limit, seed=seed,
         progress=progress,
@@ -48,11 +48,7 @@ def certify_run(
     holdout = None
     if run.config().learns_prior:
         holdout = holdout_bound(net, bound_data, delta=delta + mc_delta, seed=seed)
-    try:
-        test = test_data(run.config())
-        error, deviation = test_error(net, test, test_draws, certificate.seed)
-        evaluation = Evaluation(error, deviation, test_draws, len(test), holdout)
-    except DataError:
-        evaluation = Evaluation(None, None, 0, 0, holdout)
+    error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
+    evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
     write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
     return certificate, evaluation

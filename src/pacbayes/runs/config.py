@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.errors import InvalidInput
-from pacbayes.seeds import derived_seed
+from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.settings import Settings, check_type
 
 PRIORS = ("data-free", "learnt")
 MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-4", "cifar10": "cifar10-9"}
 
+_STAGES = ("pretraining", "prior_training", "posterior")
 _PRETRAINING = Settings(method="CE", epochs=30, rate=0.02, batch_size=32, keep="last")
 _PRIOR_TRAINING = Settings(kappa=0.01, epochs=15, rate=0.005, batch_size=32, keep="last")
 _POSTERIOR = Settings(epochs=20, rate=0.002, batch_size=64)
@@ -46,6 +47,7 @@ class Config:
         for item in fields(self):
             if not isinstance(item.default, Settings):
                 check_type(item.name, getattr(self, item.name), type(item.default))
+        check_seed(self.seed)
         if self.prior not in PRIORS:
             raise InvalidInput(f"unknown prior {self.prior!r}: choose one of {', '.join(PRIORS)}")
         if not 0 < self.prior_fraction < 1:
@@ -89,21 +91,23 @@ class Config:
         for name, value in options.items():
             if name not in known:
                 raise InvalidInput(f"unknown option {name!r}: choose one of {', '.join(sorted(known))}")
-            old = getattr(self, name)
-            if isinstance(value, Mapping):
-                base = asdict(old) if old is not None else asdict(getattr(Config(), name))
-                if name != "posterior" and value.get("epochs") == 0:
-                    changes[name] = None
-                else:
-                    changes[name] = Settings.of(**{**base, **value})
-            else:
-                changes[name] = value
+            changes[name] = self._stage(name, value) if name in _STAGES else value
         return replace(self, **changes)
+
+    def _stage(self, name: str, values: Any) -> Settings | None:
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"{name} must be a table of settings, and is {values!r}")
+        if "seed" in values:
+            raise InvalidInput(f"{name} has no seed of its own: it follows from the seed of the run")
+        if name != "posterior" and values.get("epochs") == 0:
+            return None
+        base = getattr(self, name) or getattr(Config(), name)
+        return Settings.of(**{**asdict(base), **values})
 
     def to_toml(self) -> str:
         """The whole configuration; a stage that is left out is written ``epochs = 0``."""
         values = asdict(self)
-        stages = {name: values.pop(name) for name in ("pretraining", "prior_training", "posterior")}
+        stages = {name: values.pop(name) for name in _STAGES}
         lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
         for stage, settings in stages.items():
             lines += ["", f"[{stage}]"]
@@ -123,5 +127,5 @@ class Config:
 
 
 def _toml(value: str | float | bool) -> str:
-    # JSON's strings, integers and floats are TOML's too.
-    return json.dumps(value)
+    # JSON's strings, integers and floats are TOML's too, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

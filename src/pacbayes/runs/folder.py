@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -11,13 +13,14 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pacbayes.data import Data, load, split
-from pacbayes.errors import InvalidInput, RunError
+from pacbayes.errors import InvalidInput, MissingData, RunError
 from pacbayes.files import write_atomically
 from pacbayes.networks import StochasticNetwork, build, stochastic
 from pacbayes.runs.config import Config
 
 FILES = (
     "config.toml",
+    "data.json",
     "history.jsonl",
     "prior.safetensors",
     "posterior.safetensors",
@@ -28,12 +31,33 @@ FILES = (
 
 
 @dataclass(frozen=True)
+class SplitData:
+    """The data of a run: what may shape the prior, if it is learnt, and what enters the bound."""
+
+    prior: Data | None
+    bound: Data
+
+    def record(self) -> dict[str, Any]:
+        """Sizes and fingerprints."""
+        parts = {"prior": self.prior, "bound": self.bound}
+        return {
+            name: {"examples": len(data), "fingerprint": data.fingerprint()}
+            for name, data in parts.items()
+            if data is not None
+        }
+
+
+@dataclass(frozen=True)
 class RunFolder:
     path: Path
 
     @property
     def config_file(self) -> Path:
         return self.path / "config.toml"
+
+    @property
+    def data_file(self) -> Path:
+        return self.path / "data.json"
 
     @property
     def history_file(self) -> Path:
@@ -62,8 +86,11 @@ class RunFolder:
         return run
 
     @classmethod
-    def create(cls, path: Path, config: Config, *, overwrite: bool = False) -> RunFolder:
-        """A new run folder with its configuration; an existing run is only replaced on request."""
+    def create(cls, path: Path, config: Config, data: SplitData, *, overwrite: bool = False) -> RunFolder:
+        """A new run folder with its configuration and its data's fingerprints.
+
+        An existing run is only replaced on request.
+        """
         run = cls(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if not run.config_file.is_file():
@@ -73,8 +100,23 @@ class RunFolder:
             for old in (*FILES, *(p.name for p in path.glob("checkpoint-*.safetensors"))):
                 (path / old).unlink(missing_ok=True)
         path.mkdir(parents=True, exist_ok=True)
+        write_atomically(run.data_file, (json.dumps(data.record(), indent=2) + "\n").encode())
         write_atomically(run.config_file, config.to_toml().encode())
         return run
+
+    def data(self) -> SplitData:
+        """The data of the run; refused if they are not those it was started with."""
+        data = training_data(self.config())
+        self.check_data(data)
+        return data
+
+    def check_data(self, data: SplitData) -> None:
+        try:
+            recorded = json.loads(self.data_file.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunError(f"{self.data_file} is not readable: {error}") from None
+        if recorded != data.record():
+            raise RunError(f"the data are not those that the run in {self.path} was started with (see data.json)")
 
     def config(self) -> Config:
         return Config.read(self.config_file)
@@ -120,11 +162,20 @@ def device_of(config: Config) -> torch.device:
     return device
 
 
-def training_data(config: Config) -> tuple[Data | None, Data]:
-    """(prior data, bound data): the two parts of the split, or no prior data and everything."""
+def training_data(config: Config) -> SplitData:
+    """The two parts of the split, or no prior data and everything."""
     data = load(config.data, "train", folder=config.data_folder or None)
-    return split(data, config.prior_fraction, config.seed) if config.learns_prior else (None, data)
+    if not config.learns_prior:
+        return SplitData(None, data)
+    return SplitData(*split(data, config.prior_fraction, config.seed))
 
 
-def test_data(config: Config) -> Data:
-    return load(config.data, "test", folder=config.data_folder or None)
+def test_data(config: Config, shape: tuple[int, ...]) -> Data | None:
+    """The test part, if the dataset has one."""
+    try:
+        data = load(config.data, "test", folder=config.data_folder or None)
+    except MissingData:
+        return None
+    if data.shape != shape:
+        raise InvalidInput(f"a test example has shape {list(data.shape)}, and a training example {list(shape)}")
+    return data

@@ -12,6 +12,7 @@ from pacbayes.data import Data
 from pacbayes.errors import InvalidInput
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.train import trained_network
+from pacbayes.seeds import check_seed
 
 
 @torch.no_grad()
@@ -22,7 +23,9 @@ def predict_run(run: RunFolder, inputs: Tensor, seed: int | None = None) -> Tens
         raise InvalidInput(
             f"the network takes examples of shape {list(bound_data.shape)}, not {list(inputs.shape[1:])}"
         )
-    generator = torch.Generator(net.mean.device).manual_seed(secrets.randbits(63) if seed is None else seed)
+    seed = secrets.randbits(63) if seed is None else seed
+    check_seed(seed)
+    generator = torch.Generator(net.mean.device).manual_seed(seed)
     examples = Data(inputs, torch.zeros(len(inputs), dtype=torch.int64), net.classes)
     chunks = inputs.split(chunk_size(net, examples))
     return torch.cat([net(x.to(net.mean.device), "independent", generator).argmax(-1).cpu() for x in chunks])

@@ -10,7 +10,7 @@ from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder, new_network, training_data
 from pacbayes.training import Checkpoint, Epoch
-from pacbayes.training.fit import drain, fitting
+from pacbayes.training.fit import check_fit, drain, fitting
 from pacbayes.training.settings import Settings, learning_rates
 
 Watch = Callable[[str, int, Epoch], None]
@@ -36,10 +36,12 @@ def train_run(
             drain(training_run(run, checkpoint_seconds, watch))
         return run
     config = config or Config()
-    # Everything that can be wrong with the configuration shows before the folder is made.
-    _, data = training_data(config)
-    new_network(config, data.shape, data.classes)
-    run = RunFolder.create(path, config, overwrite=overwrite)
+    # Everything that can be wrong shows before the folder is made.
+    data = training_data(config)
+    net = new_network(config, data.bound.shape, data.bound.classes)
+    for name, settings in config.stages().items():
+        check_fit(net, data.bound if name == "posterior" or data.prior is None else data.prior, settings)
+    run = RunFolder.create(path, config, data, overwrite=overwrite)
     drain(training_run(run, checkpoint_seconds, watch))
     return run
 
@@ -49,8 +51,8 @@ def training_run(
 ) -> Generator[None, None, None]:
     """The training of a run folder from where it stands, pausing whenever an epoch has been started."""
     config = run.config()
-    prior_data, bound_data = training_data(config)
-    net = new_network(config, bound_data.shape, bound_data.classes)
+    split = run.data()
+    net = new_network(config, split.bound.shape, split.bound.classes)
 
     with run.history_file.open("w", encoding="utf-8") as history:
 
@@ -69,12 +71,12 @@ def training_run(
         stages = config.stages()
         posterior = stages.pop("posterior")
         for name, settings in stages.items():
-            assert prior_data is not None
-            yield from stage(name, prior_data, settings)
+            assert split.prior is not None
+            yield from stage(name, split.prior, settings)
         # From here on the prior is fixed: it is on disk before the bound data are looked at.
         net.freeze_prior()
         run.save_weights(net, "prior")
-        yield from stage("posterior", bound_data, posterior)
+        yield from stage("posterior", split.bound, posterior)
     run.save_weights(net, "posterior")
     for name in config.stages():
         run.checkpoint_file(name).unlink(missing_ok=True)
@@ -82,5 +84,5 @@ def training_run(
 
 def trained_network(run: RunFolder) -> tuple[StochasticNetwork, Data]:
     """The network of a finished run, and its bound data."""
-    _, bound_data = training_data(run.config())
-    return run.network(bound_data.shape, bound_data.classes), bound_data
+    data = run.data().bound
+    return run.network(data.shape, data.classes), data

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from pacbayes.certificates import Certificate
-from pacbayes.errors import DataError, PacBayesError
+from pacbayes.errors import MissingData, PacBayesError
 from pacbayes.files import sha256_of
 from pacbayes.runs.folder import RunFolder, training_data
 
@@ -50,14 +50,20 @@ def _checks(run: RunFolder) -> Iterator[Check]:
         yield _equal(f"{which} fingerprint", recorded, found, path.name)
 
     try:
-        _, bound_data = training_data(run.config())
-    except DataError as error:
-        for name in ("bound data", "m", "KL"):
+        data = training_data(run.config())
+    except MissingData as error:
+        for name in ("data record", "bound data", "m", "KL"):
             yield Check(name, OPEN, f"the data are not at hand: {error}")
         return
     except PacBayesError as error:
-        yield Check("configuration", FAILED, str(error))
+        yield Check("data", FAILED, str(error))
         return
+    try:
+        run.check_data(data)
+        yield Check("data record", PASSED, "prior and bound data are those of data.json")
+    except PacBayesError as error:
+        yield Check("data record", FAILED, str(error))
+    bound_data = data.bound
     yield _equal("bound data", certificate.bound_data_fingerprint, bound_data.fingerprint(), "the bound data")
     yield _equal("m", str(certificate.m), str(len(bound_data)), "the number of bound examples")
     try:

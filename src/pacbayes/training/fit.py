@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
-from pacbayes.data import as_data
+from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
@@ -97,9 +97,7 @@ def fitting(
 ) -> Generator[None, None, History]:
     """:func:`fit`, pausing whenever an epoch has been started: so that several trainings can share a GPU."""
     data = as_data(data, classes=net.classes)
-    penalty(0.0, len(data), settings.delta)  # refuses too few examples before any work is done
-    _check_one_pass(net, data.x[:1])
-
+    check_fit(net, data, settings)
     net.objective = settings.objective
     net.trained_on.append(data)
     stage = Stage(net, data, settings)
@@ -186,12 +184,13 @@ def _check_finite(stage: Stage) -> None:
                 raise NonFinite(f"the {what} of {name} was not finite after the last step")
 
 
-def _check_one_pass(net: StochasticNetwork, x: Tensor) -> None:
-    """A shape the model does not take gets one clear line instead of a traceback from inside."""
+def check_fit(net: StochasticNetwork, data: Data, settings: Settings) -> None:
+    """Refuse too few examples, or a shape the model does not take, in one clear line and before any work."""
+    penalty(0.0, len(data), settings.delta)
     try:
         with torch.no_grad():
-            net(x.to(net.mean.device), "mean")
+            net(data.x[:1].to(net.mean.device), "mean")
     except RuntimeError as error:
         raise InvalidInput(
-            f"the model does not take examples of shape {list(x.shape[1:])}: {str(error).splitlines()[0]}"
+            f"the model does not take examples of shape {list(data.shape)}: {str(error).splitlines()[0]}"
         ) from None

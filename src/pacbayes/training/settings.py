@@ -9,6 +9,7 @@ from pacbayes.bounds.misclassification import METHODS as ESTIMATORS
 from pacbayes.bounds.pac_bayes import check_delta, objective_named
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import SAMPLINGS
+from pacbayes.seeds import check_seed
 
 METHODS = {
     "G": "Cond-Gauss: the 0-1 error itself, through the Gaussian output given the hidden draw",
@@ -77,8 +78,7 @@ class Settings:
         for name in ("epochs", "batch_size", "samples", "nodes"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
-        if not 0 <= self.seed < 2**63:
-            raise InvalidInput(f"seed must lie in [0, 2^63), and is {self.seed}")
+        check_seed(self.seed)
         learning_rates(self)
 
     @classmethod

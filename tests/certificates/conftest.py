@@ -1,0 +1,103 @@
+"""High-precision references, and networks whose risk is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from types import SimpleNamespace
+
+import mpmath
+import pytest
+import torch
+from mpmath import mpf
+from torch import nn
+
+from pacbayes.networks import StochasticNetwork, stochastic
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_thread() -> Iterator[None]:
+    """Tensors here are tiny, and test workers share the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def inverse(q: mpf, c: mpf) -> mpf:
+    """sup{p : kl(q‖p) <= c}, by bisection to 40 digits."""
+    low, high = q, mpf(1)
+    for _ in range(140):
+        p = (low + high) / 2
+        if p == 1:
+            break
+        divergence = (q * mpmath.log(q / p) if q else mpf(0)) + (
+            (1 - q) * mpmath.log((1 - q) / (1 - p)) if q < 1 else mpf(0)
+        )
+        low, high = (p, high) if divergence <= c else (low, p)
+    return (low + high) / 2
+
+
+def binomial_limit(errors: int, n: int, delta: mpf) -> mpf:
+    """The p for which ``errors`` or fewer of n have probability delta; 1 if all were errors."""
+    if errors == n:
+        return mpf(1)
+    low, high = mpf(errors) / n, mpf(1)
+    for _ in range(140):
+        p = (low + high) / 2
+        tail = sum(mpmath.binomial(n, k) * p**k * (1 - p) ** (n - k) for k in range(errors + 1))
+        low, high = (p, high) if tail >= delta else (low, p)
+    return (low + high) / 2
+
+
+def reference(record: dict) -> dict[str, mpf]:
+    """Equation (final_bound) in 50 digits, from counts and constants alone."""
+    with mpmath.workdps(50):
+        r = SimpleNamespace(**record)
+        delta, mc_delta = mpf(r.delta), mpf(r.mc_delta)
+        ratio = Fraction(r.errors, r.visits)
+        mean = mpf(ratio.numerator) / ratio.denominator
+        if r.limit == "clopper-pearson":
+            limit = binomial_limit(r.errors, r.visits, mc_delta)
+        else:
+            limit = inverse(mean, mpmath.log((2 if r.limit == "two-sided" else 1) / mc_delta) / r.draws)
+        penalty = (mpf(r.kl) + mpmath.log(2 * mpmath.sqrt(r.m) / delta)) / r.m
+        return {
+            "empirical_risk": mean,
+            "empirical_risk_bound": limit,
+            "penalty": penalty,
+            "risk_bound": inverse(limit, penalty),
+            "confidence": 1 - delta - mc_delta,
+        }
+
+
+@pytest.fixture(scope="session")
+def exact_numbers() -> Callable[[dict], dict[str, mpf]]:
+    return reference
+
+
+@pytest.fixture
+def coin() -> Callable[..., StochasticNetwork]:
+    """One input, two classes, no bias: class 0 wins with probability 1/2 wherever x is not 0, whatever x is."""
+
+    def make(classes: int = 2) -> StochasticNetwork:
+        net = stochastic(nn.Linear(1, classes, bias=False), 1.0)
+        with torch.no_grad():
+            net.mean.zero_()
+        net.freeze_prior()
+        return net
+
+    return make
+
+
+@pytest.fixture
+def hidden_net() -> Callable[..., StochasticNetwork]:
+    """4 inputs, 6 hidden units, wide posteriors; prior at the start."""
+
+    def make(classes: int = 3, variance: float = 0.3, seed: int = 0) -> StochasticNetwork:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, classes))
+        return stochastic(model, variance)
+
+    return make

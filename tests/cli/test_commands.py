@@ -1,0 +1,207 @@
+"""The commands on good input: what they print, what they write, and their exit status."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from pacbayes.certificates import Certificate
+from pacbayes.data import load
+from pacbayes.runs import Config
+
+COMMANDS = ("train", "demo", "certify", "verify", "predict")
+
+
+@pytest.fixture(scope="module")
+def digits_run(tmp_path_factory, process, tiny):
+    """A tiny run on digits by real processes, certified."""
+    path = tmp_path_factory.mktemp("digits") / "run"
+    trained = process("train", "--data", "digits", "--out", path, *tiny)
+    assert trained.status == 0, trained.err
+    certified = process("certify", path, "--draws", 2000, "--test-draws", 5, "--seed", 3)
+    assert certified.status == 0, certified.err
+    return path, trained, certified
+
+
+@pytest.fixture
+def run(digits_run, tmp_path):
+    """A copy of one's own."""
+    return shutil.copytree(digits_run[0], tmp_path / "run")
+
+
+def test_train_then_certify(digits_run):
+    path, trained, certified = digits_run
+    assert f"Next: pacbayes certify {path}" in trained.out
+    assert "posterior" in trained.err and "bound" in trained.err
+    issued = Certificate.load(path / "certificate.json")
+    assert issued.check() == [] and issued.m == 719 and issued.draws == 2000 and issued.seed == 3
+    assert issued.sentence() in certified.out
+    assert "plain hold-out" in certified.out and "test error" in certified.out and str(path) in certified.out
+    assert {file.name for file in path.iterdir()} == {
+        "config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors", "certificate.json",
+        "evaluation.json",
+    }  # fmt: skip
+    assert [json.loads(line)["stage"] for line in (path / "history.jsonl").read_text().splitlines()] == [
+        "pretraining", "pretraining", "prior", "posterior", "posterior",
+    ]  # fmt: skip
+
+
+def test_verify_passes_by_process_and_fails_by_process(digits_run, process, run):
+    good = process("verify", digits_run[0])
+    assert good.status == 0 and "failed" not in good.out
+    assert {"record", "arithmetic", "KL", "m"} <= {line.split()[1] for line in good.out.splitlines()}
+    record = json.loads((run / "certificate.json").read_text())
+    (run / "certificate.json").write_text(json.dumps(record | {"risk_bound": record["risk_bound"] * 0.9}))
+    bad = process("verify", run)
+    assert bad.status == 1 and re.search(r"^failed +arithmetic", bad.out, re.M) and "Traceback" not in bad.err
+
+
+@pytest.mark.parametrize("which", ["prior", "posterior"])
+def test_verify_names_the_weights_that_changed(which, run, pacbayes_main):
+    file = run / f"{which}.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 16
+    file.write_bytes(content)
+    result = pacbayes_main("verify", run)
+    assert result.status == 1 and re.search(rf"^failed +{which} fingerprint", result.out, re.M)
+    file.unlink()
+    result = pacbayes_main("verify", run)
+    assert result.status == 1 and re.search(rf"^failed +{which} fingerprint", result.out, re.M)
+
+
+def test_verify_without_a_certificate(run, pacbayes_main):
+    (run / "certificate.json").unlink()
+    result = pacbayes_main("verify", run)
+    assert result.status == 1 and re.search(r"^failed +record", result.out, re.M)
+
+
+def labels_of(text: str) -> list[int]:
+    rows = list(csv.reader(io.StringIO(text)))
+    assert rows[0] == ["index", "label"]
+    assert [int(index) for index, _ in rows[1:]] == list(range(len(rows) - 1))
+    return [int(label) for _, label in rows[1:]]
+
+
+def test_predict_by_the_name_of_the_data(digits_run, process):
+    result = process("predict", digits_run[0], "digits", "--seed", 1)
+    assert result.status == 0
+    labels = labels_of(result.out)
+    assert len(labels) == 360 and set(labels) <= set(range(10))
+    assert Certificate.load(digits_run[0] / "certificate.json").sentence() in " ".join(result.err.split())
+    test = load("digits", "test")
+    assert np.mean(np.array(labels) != test.y.numpy()) < 0.5, "better than chance, 0.9"
+
+
+def test_predict_a_file_with_or_without_labels(run, pacbayes_main, tmp_path):
+    test = load("digits", "test")
+    np.savez(tmp_path / "bare.npz", x=test.x[:50].numpy())
+    np.savez(tmp_path / "labelled.npz", x=test.x[:50].numpy(), y=test.y[:50].numpy())
+    results = [pacbayes_main("predict", run, tmp_path / name, "--seed", 4) for name in ("bare.npz", "labelled.npz")]
+    assert results[0].out == results[1].out and results[0].status == 0
+    assert len(labels_of(results[0].out)) == 50
+    written = pacbayes_main("predict", run, tmp_path / "bare.npz", "--seed", 4, "--out", tmp_path / "labels.csv")
+    assert written.status == 0 and written.out == ""
+    assert (tmp_path / "labels.csv").read_text() == results[0].out
+    other = pacbayes_main("predict", run, tmp_path / "bare.npz", "--seed", 5)
+    assert labels_of(other.out) != labels_of(results[0].out)
+
+
+def test_predict_says_that_there_is_no_certificate(run, pacbayes_main):
+    (run / "certificate.json").unlink()
+    result = pacbayes_main("predict", run, "digits")
+    assert result.status == 0 and "No certificate yet" in result.err
+
+
+def test_certify_options_reach_the_certificate(run, pacbayes_main):
+    result = pacbayes_main(
+        "certify",
+        run,
+        "--draws",
+        300,
+        "--delta",
+        0.1,
+        "--mc-delta",
+        0.05,
+        "--limit",
+        "clopper-pearson",
+        "--test-draws",
+        2,
+    )
+    issued = Certificate.load(run / "certificate.json")
+    assert result.status == 0 and issued.check() == []
+    assert (issued.draws, issued.delta, issued.mc_delta, issued.limit) == (300, 0.1, 0.05, "clopper-pearson")
+    assert "85 %" in result.out
+    shared = pacbayes_main("certify", run, "--draws", 3, "--sampling", "shared", "--test-draws", 2)
+    issued = Certificate.load(run / "certificate.json")
+    assert shared.status == 0 and (issued.sampling, issued.visits) == ("shared", 3 * 719)
+    assert pacbayes_main("verify", run).status == 0
+
+
+def test_flags_override_the_file_and_the_effective_configuration_is_saved(pacbayes_main, data_file, tmp_path):
+    data = data_file(tmp_path / "data.npz")
+    (tmp_path / "c.toml").write_text(
+        f'data = "{data}"\nmodel = "mlp"\nseed = 4\nprior_variance = 0.01\n'
+        "[pretraining]\nepochs = 0\n[prior_training]\nepochs = 1\nrate = 0.004\n"
+        '[posterior]\nepochs = 9\nobjective = "quad"\nestimator = "L2"\n'
+    )
+    result = pacbayes_main(
+        "train", "--config", tmp_path / "c.toml", "--out", tmp_path / "run", "--epochs", 2, "--seed", 5, "--kappa", 0.5,
+        "--prior-kappa", 0.25, "--prior-objective", "ERM",
+    )  # fmt: skip
+    assert result.status == 0
+    saved = Config.read(tmp_path / "run" / "config.toml")
+    assert saved == Config().with_options(
+        {
+            "data": str(data), "model": "mlp", "seed": 5, "prior_variance": 0.01, "pretraining": {"epochs": 0},
+            "prior_training": {"epochs": 1, "rate": 0.004, "kappa": 0.25, "objective": "ERM"},
+            "posterior": {"epochs": 2, "objective": "quad", "estimator": "L2", "kappa": 0.5},
+        }
+    )  # fmt: skip
+    again = pacbayes_main("train", "--config", tmp_path / "run" / "config.toml", "--out", tmp_path / "again")
+    assert again.status == 0
+    for name in ("config.toml", "prior.safetensors", "posterior.safetensors", "history.jsonl"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+
+
+FLAGS = {
+    "--init": ("orthogonal", "init"), "--distribution": ("laplace", "distribution"), "--prior": ("data-free", "prior"),
+    "--prior-fraction": (0.3, "prior_fraction"), "--prior-variance": (0.02, "prior_variance"),
+    "--pretraining-rate": (0.03, "pretraining.rate"), "--prior-rate": (0.003, "prior_training.rate"),
+    "--prior-schedule": ("1@0.003", "prior_training.schedule"), "--prior-dropout": (0.2, "prior_training.dropout"),
+    "--objective": ("McAll", "posterior.objective"), "--method": ("S", "posterior.method"),
+    "--rate": (0.001, "posterior.rate"), "--schedule": ("constant", "posterior.schedule"),
+    "--momentum": (0.5, "posterior.momentum"), "--sampling": ("shared", "posterior.sampling"), "--seed": (8, "seed"),
+    "--device": ("cpu", "device"), "--data-folder": ("here", "data_folder"),
+    "--batch-size": (9, "posterior.batch_size"),
+    "--model": ("mlp-2", "model"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_of_train_goes_where_it_belongs(flag, pacbayes_main, data_file, tmp_path, tiny):
+    value, place = FLAGS[flag]
+    data = data_file(tmp_path / "data.npz")
+    result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", *tiny, flag, value)
+    assert result.status == 0, result.err
+    found = Config.read(tmp_path / "run" / "config.toml")
+    for name in place.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+@pytest.mark.parametrize("arguments", [(), *((name,) for name in COMMANDS)])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help(arguments, flag, pacbayes_main):
+    result = pacbayes_main(*arguments, flag)
+    assert result.status == 0 and "Usage:" in result.out and result.err == ""
+
+
+def test_help_by_process_needs_no_terminal(process):
+    result = process("--help")
+    assert result.status == 0 and all(name in result.out for name in COMMANDS)

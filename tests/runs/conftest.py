@@ -1,0 +1,69 @@
+"""Tiny runs: a data file of one's own and a configuration that takes a moment."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pacbayes.runs import Config, RunFolder, certify_run, train_run
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_thread() -> Iterator[None]:
+    """Tensors here are tiny, and test workers share the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def write_data(path: Path, m: int = 60, seed: int = 0) -> Path:
+    generator = np.random.default_rng(seed)
+    y, y_test = np.arange(m) % 3, np.arange(30) % 3
+    noise, noise_test = (generator.normal(size=(n, 4)) for n in (m, 30))
+    np.savez(path, x=np.eye(4)[y] * 2 + noise, y=y, x_test=np.eye(4)[y_test] * 2 + noise_test, y_test=y_test)
+    return path
+
+
+@pytest.fixture(scope="session")
+def data_file() -> Callable[..., Path]:
+    """Writes a .npz file of three classes in four dimensions."""
+    return write_data
+
+
+def tiny_config(data: Path, **options: object) -> Config:
+    stages = {
+        "pretraining": {"epochs": 2, "rate": 0.1},
+        "prior_training": {"epochs": 2},
+        "posterior": {"epochs": 3, "batch_size": 16},
+    }
+    return Config().with_options({"data": str(data), "model": "mlp", **stages, **options})
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., Config]:
+    """A configuration of a few epochs on a data file."""
+    return tiny_config
+
+
+@pytest.fixture(scope="session")
+def _certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certified")
+    run = train_run(tiny_config(write_data(folder / "data.npz")), folder / "run")
+    certify_run(run, draws=300, test_draws=5, seed=1)
+    return folder
+
+
+@pytest.fixture
+def certified(_certified: Path, tmp_path: Path) -> RunFolder:
+    """A certified run of one's own to spoil, with its data file beside it."""
+    shutil.copytree(_certified / "run", tmp_path / "run")
+    shutil.copy(_certified / "data.npz", tmp_path / "data.npz")
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace(str(_certified), str(tmp_path)))
+    return RunFolder(tmp_path / "run")

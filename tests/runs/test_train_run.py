@@ -1,0 +1,235 @@
+"""The walk of a run: its files, their order, and going on after an interruption at any epoch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import safetensors.torch
+import torch
+
+from pacbayes.data import load, split
+from pacbayes.errors import DataError, InvalidInput, RunError
+from pacbayes.files import sha256_of
+from pacbayes.networks import build, stochastic
+from pacbayes.runs import Config, RunFolder, train_run, trained_network
+from pacbayes.training import fit
+
+KEPT = {"config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors"}
+
+
+class Stop(Exception):
+    pass
+
+
+def contents(run: RunFolder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.path.iterdir()}
+
+
+@pytest.fixture
+def config(tiny, data_file, tmp_path) -> Config:
+    return tiny(data_file(tmp_path / "data.npz"))
+
+
+def test_the_files_of_a_finished_run(config, tmp_path):
+    run = train_run(config, tmp_path / "run")
+    assert set(contents(run)) == KEPT
+    assert run.config() == config
+    lines = [json.loads(line) for line in run.history_file.read_text().splitlines()]
+    assert [(line["stage"], line["epoch"]) for line in lines] == [
+        ("pretraining", 0), ("pretraining", 1), ("prior", 0), ("prior", 1),
+        ("posterior", 0), ("posterior", 1), ("posterior", 2),
+    ]  # fmt: skip
+    for line in lines:
+        assert {"rate", "objective", "risk", "kl", "penalty", "bound"} <= line.keys()
+
+
+def test_the_walk_is_that_of_the_library(config, tmp_path):
+    """Split, pre-train, train the prior, freeze, train the posterior: the same weights by hand."""
+    run = train_run(config, tmp_path / "run")
+    prior_data, bound_data = split(load(config.data), 0.5, config.seed)
+    net = stochastic(build("mlp", (4,), 3, seed=config.seed), config.prior_variance)
+    stages = config.stages()
+    fit(net, prior_data, settings=stages["pretraining"])
+    fit(net, prior_data, settings=stages["prior"])
+    net.freeze_prior()
+    fit(net, bound_data, settings=stages["posterior"])
+    assert net.fingerprint("prior") == sha256_of(run.weights_file("prior"))
+    assert net.fingerprint("posterior") == sha256_of(run.weights_file("posterior"))
+    loaded, shown = trained_network(run)
+    assert torch.equal(loaded.mean, net.mean) and torch.equal(loaded.prior_rho, net.prior_rho)
+    assert shown.fingerprint() == bound_data.fingerprint()
+
+
+def test_a_data_free_prior_is_the_start_and_all_the_data_are_for_the_bound(config, tmp_path):
+    run = train_run(config.with_options({"prior": "data-free"}), tmp_path / "run")
+    start = stochastic(build("mlp", (4,), 3, seed=config.seed), config.prior_variance)
+    assert sha256_of(run.weights_file("prior")) == start.fingerprint("prior")
+    assert len(trained_network(run)[1]) == 60
+
+
+@pytest.mark.parametrize("option", [{"seed": 1}, {"prior_variance": 0.01}, {"init": "orthogonal"}])
+def test_same_configuration_same_bytes_and_another_others(option, config, tmp_path):
+    first, second = (contents(train_run(config, tmp_path / name)) for name in "ab")
+    assert first == second
+    other = contents(train_run(config.with_options(option), tmp_path / "c"))
+    assert other["prior.safetensors"] != first["prior.safetensors"]
+
+
+def test_the_prior_is_on_disk_before_the_posterior_is_trained_and_stays(config, tmp_path):
+    seen = []
+
+    def watch(stage, total, epoch):
+        prior = tmp_path / "run" / "prior.safetensors"
+        seen.append((stage, sha256_of(prior) if prior.exists() else None))
+
+    run = train_run(config, tmp_path / "run", watch=watch)
+    final = sha256_of(run.weights_file("prior"))
+    assert {prior for stage, prior in seen if stage != "posterior"} == {None}
+    assert {prior for stage, prior in seen if stage == "posterior"} == {final}
+    assert len([stage for stage, _ in seen if stage == "posterior"]) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"prior": "data-free", "posterior": {"objective": "lbd", "epochs": 2}}])
+def test_resuming_after_any_epoch_ends_in_the_same_bytes(options, config, tmp_path):
+    config = config.with_options(options)
+    expected = contents(train_run(config, tmp_path / "whole"))
+    total = expected["history.jsonl"].count(b"\n")
+    for stop in range(total):
+        left = iter(range(stop + 1))
+
+        def watch(*_, left=left, stop=stop):
+            if next(left) == stop:
+                raise Stop
+
+        path = tmp_path / f"run-{stop}"
+        with pytest.raises(Stop):
+            train_run(config, path, checkpoint_seconds=0, watch=watch)
+        assert not (path / "posterior.safetensors").exists()
+        assert contents(train_run(None, path, resume=True)) == expected
+
+
+def test_resuming_a_finished_run_changes_nothing(config, tmp_path):
+    run = train_run(config, tmp_path / "run")
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.path.iterdir()}
+    train_run(None, tmp_path / "run", resume=True)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.path.iterdir()} == before
+
+
+def test_resuming_a_run_whose_data_have_changed_is_refused(config, data_file, tmp_path):
+    """The prior would have seen other examples than those it is said to have seen."""
+
+    def watch(stage, total, epoch):
+        if stage == "posterior":
+            raise Stop
+
+    with pytest.raises(Stop):
+        train_run(config, tmp_path / "run", checkpoint_seconds=0, watch=watch)
+    data_file(tmp_path / "data.npz", seed=5)
+    with pytest.raises((RunError, DataError, InvalidInput), match="data"):
+        train_run(None, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("stage", ["pretraining", "prior", "posterior"])
+def test_a_spoilt_checkpoint_is_refused(stage, config, tmp_path):
+    def watch(name, total, epoch):
+        if name == stage:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train_run(config, tmp_path / "run", checkpoint_seconds=0, watch=watch)
+    file = tmp_path / "run" / f"checkpoint-{stage}.safetensors"
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(RunError, match="not a checkpoint"):
+        train_run(None, tmp_path / "run", resume=True)
+
+
+def test_an_existing_run_is_kept_unless_it_may_be_replaced(config, tmp_path):
+    run = train_run(config, tmp_path / "run")
+    (run.path / "certificate.json").write_text("{}")
+    (run.path / "notes.txt").write_text("mine")
+    before = contents(run)
+    with pytest.raises(RunError, match="holds a run already"):
+        train_run(config, run.path)
+    assert contents(run) == before
+    train_run(config.with_options({"seed": 3}), run.path, overwrite=True)
+    assert set(contents(run)) == KEPT | {"notes.txt"}
+    assert run.config().seed == 3
+
+
+def test_what_is_no_run_folder_is_left_alone(config, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("years of work")
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "folder", tmp_path / "file"):
+        for overwrite in (False, True):
+            with pytest.raises(RunError, match="not a run folder"):
+                train_run(config, path, overwrite=overwrite)
+        with pytest.raises(RunError, match="not a run folder"):
+            train_run(None, path, resume=True)
+    assert (tmp_path / "folder" / "thesis.tex").read_text() == "years of work"
+    with pytest.raises(RunError, match="not a run folder"):
+        train_run(None, tmp_path / "nowhere", resume=True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data": "no-such-data"}, {"data": "none.npz"}, {"model": "resnet"}, {"model": "cnn-small"}, {"init": "zero"},
+        {"distribution": "cauchy"}, {"device": "abacus"}, {"device": "cuda:99"}, {"prior_fraction": 0.99},
+        {"seed": 2**64},
+    ],
+)  # fmt: skip
+def test_nothing_is_written_for_a_configuration_that_cannot_run(options, config, tmp_path):
+    with pytest.raises((InvalidInput, DataError)):
+        train_run(config.with_options(options), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("prior", ["data-free", "learnt"])
+def test_nothing_is_written_for_too_few_examples(prior, tiny, data_file, tmp_path):
+    config = tiny(data_file(tmp_path / "data.npz", m=7), prior=prior)
+    with pytest.raises(InvalidInput):
+        train_run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_few_prior_examples_are_refused_before_anything_is_written(tiny, data_file, tmp_path):
+    """30 examples, a tenth for the prior: the prior's own training has too few for its penalty."""
+    config = tiny(data_file(tmp_path / "data.npz", m=30), prior_fraction=0.1)
+    with pytest.raises(InvalidInput):
+        train_run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_of_another_network_are_refused(config, tmp_path):
+    run = train_run(config, tmp_path / "run")
+    tensors = safetensors.torch.load_file(run.weights_file("posterior"))
+    name = next(iter(tensors))
+    for spoilt in (
+        {k: v for k, v in tensors.items() if k != name},
+        {**tensors, name: tensors[name][:1].clone()},
+        {**tensors, name: tensors[name].double()},
+        {**tensors, name: tensors[name] * float("nan")},
+    ):
+        safetensors.torch.save_file(spoilt, run.weights_file("posterior"))
+        with pytest.raises(RunError, match="run"):
+            trained_network(run)
+
+
+def test_a_run_can_be_moved(certified, tmp_path):
+    shutil.move(certified.path, tmp_path / "elsewhere")
+    assert len(trained_network(RunFolder.open(tmp_path / "elsewhere"))[1]) == 30
+
+
+def test_an_unfinished_run_is_not_opened_as_a_finished_one(config, tmp_path):
+    def watch(*_):
+        raise Stop
+
+    with pytest.raises(Stop):
+        train_run(config, tmp_path / "run", watch=watch)
+    with pytest.raises(RunError, match="--resume"):
+        RunFolder.open(tmp_path / "run")
+    assert RunFolder.open(tmp_path / "run", finished=False).config() == config

@@ -1,0 +1,108 @@
+"""Certifying and predicting from a run folder."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pacbayes.bounds import clopper_pearson_upper
+from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
+from pacbayes.data import load
+from pacbayes.errors import InvalidInput, PacBayesError
+from pacbayes.runs import certify_run, predict_run, train_run, trained_network
+
+
+def test_the_certificate_is_that_of_the_trained_network(certified):
+    issued, evaluation = certify_run(certified, draws=400, test_draws=7, delta=0.05, mc_delta=0.02, seed=4)
+    net, bound_data = trained_network(certified)
+    direct = certify(net, bound_data, draws=400, delta=0.05, mc_delta=0.02, seed=4)
+    assert {k: v for k, v in vars(issued).items() if k != "time"} == {
+        k: v for k, v in vars(direct).items() if k != "time"
+    }
+    assert issued.m == 30 and issued.objective == "invKL"
+    assert Certificate.load(certified.certificate_file) == issued
+    test = load(certified.config().data, "test")
+    assert (evaluation.test_error, evaluation.test_error_sd) == monte_carlo.test_error(net, test, 7, 4)
+    assert (evaluation.test_draws, evaluation.test_examples) == (7, 30)
+    # At the confidence of the certificate, so that the two can be compared.
+    assert evaluation.holdout_bound == holdout_bound(net, bound_data, delta=0.05 + 0.02, seed=4)
+    assert json.loads((certified.path / "evaluation.json").read_text()) == vars(evaluation)
+
+
+def test_a_data_free_prior_has_no_holdout_bound(tiny, data_file, tmp_path):
+    config = tiny(data_file(tmp_path / "data.npz"), prior="data-free")
+    issued, evaluation = certify_run(train_run(config, tmp_path / "run"), draws=50, test_draws=2)
+    assert evaluation.holdout_bound is None
+    assert issued.m == 60
+
+
+def test_without_test_data_there_is_no_test_error(certified):
+    file = certified.path.parent / "data.npz"
+    arrays = dict(np.load(file))
+    np.savez(file, x=arrays["x"], y=arrays["y"])
+    _, evaluation = certify_run(certified, draws=50)
+    assert evaluation.test_error is None and evaluation.test_draws == 0
+    assert 0 < evaluation.holdout_bound <= clopper_pearson_upper(30, 30, 0.035)
+
+
+def test_test_data_of_another_shape_are_an_error_in_words(certified):
+    file = certified.path.parent / "data.npz"
+    arrays = dict(np.load(file))
+    np.savez(file, **{**arrays, "x_test": arrays["x_test"][:, :3]})
+    with pytest.raises(PacBayesError, match="shape"):
+        certify_run(certified, draws=50, test_draws=2)
+
+
+def test_a_failed_certification_leaves_the_old_certificate(certified):
+    before = certified.certificate_file.read_bytes()
+    for options in ({"delta": 2.0}, {"limit": "none"}, {"draws": 0}):
+        with pytest.raises(InvalidInput):
+            certify_run(certified, **{"draws": 20, **options})
+    assert certified.certificate_file.read_bytes() == before
+
+
+def test_predictions_are_labels_and_follow_the_seed(certified):
+    inputs = load(certified.config().data, "test").x.repeat(20, 1)
+    first, again, other = (predict_run(certified, inputs, seed) for seed in (1, 1, 2))
+    assert first.shape == (600,) and first.dtype == torch.int64
+    assert set(first.tolist()) <= {0, 1, 2}
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_unseeded_predictions_are_fresh(certified):
+    inputs = torch.zeros(2000, 4)
+    assert not torch.equal(predict_run(certified, inputs), predict_run(certified, inputs))
+
+
+def test_each_prediction_has_a_draw_of_its_own(certified):
+    """At the same input, labels differ: one network for all would give one label."""
+    net, _ = trained_network(certified)
+    x = torch.zeros(1000, 4)
+    with torch.no_grad():
+        shares = torch.bincount(net(x, "independent", torch.Generator().manual_seed(0)).argmax(1), minlength=3) / 1000
+    assert shares.max() < 0.99, "the network is too sure here for this test"
+    labels = predict_run(certified, x, seed=5)
+    found = torch.bincount(labels, minlength=3) / 1000
+    # Each share has a standard error below .016 twice over: 8 of them are exceeded with probability below 1e-13.
+    assert (found - shares).abs().max() < 8 * 0.016 * 2**0.5
+
+
+def test_predictions_are_those_of_the_posterior(certified, monkeypatch):
+    """With chunks of any size, and for inputs where the network is sure, its mean's answer."""
+    net, bound_data = trained_network(certified)
+    with torch.no_grad():
+        expected = net(bound_data.x * 100, "mean").argmax(1)
+    for chunk in (4096, 7):
+        monkeypatch.setattr(monte_carlo, "_LARGEST_CHUNK", chunk)
+        labels = predict_run(certified, bound_data.x * 100, seed=0)
+        assert (labels == expected).double().mean() > 0.7
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 4, 1), (5, 2, 2)])
+def test_inputs_of_another_shape_are_refused(shape, certified):
+    with pytest.raises(InvalidInput, match=r"shape \[4\], not"):
+        predict_run(certified, torch.zeros(shape))

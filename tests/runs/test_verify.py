@@ -1,0 +1,188 @@
+"""Verification: a good run passes, and whatever was changed in it is found by the check that should find it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from pacbayes.certificates import Certificate
+from pacbayes.certificates.certificate import derived_numbers
+from pacbayes.runs import RunFolder, certify_run, train_run, verify_run
+from pacbayes.runs.verify import FAILED, OPEN, PASSED
+
+
+def statuses(run: RunFolder) -> dict[str, str]:
+    return {check.name: check.status for check in verify_run(run)}
+
+
+def failed(run: RunFolder) -> set[str]:
+    return {name for name, status in statuses(run).items() if status == FAILED}
+
+
+def edit(run: RunFolder, **changes: object) -> None:
+    record = json.loads(run.certificate_file.read_text())
+    run.certificate_file.write_text(json.dumps(record | changes))
+
+
+def test_a_good_run_passes_every_check(certified):
+    found = statuses(certified)
+    assert set(found.values()) == {PASSED}
+    assert set(found) >= {
+        "record", "arithmetic", "prior fingerprint", "posterior fingerprint", "bound data", "m", "KL",
+    }  # fmt: skip
+
+
+def test_a_good_run_passes_for_every_limit_and_sampling(certified):
+    for options in (
+        {"limit": "one-sided"}, {"limit": "clopper-pearson"}, {"sampling": "shared", "draws": 5},
+        {"delta": 0.1, "mc_delta": 0.3},
+    ):  # fmt: skip
+        certify_run(certified, **{"draws": 100, "test_draws": 2, **options})
+        assert failed(certified) == set()
+
+
+@pytest.mark.parametrize("which", ["prior", "posterior"])
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 1.0])
+def test_one_flipped_bit_in_the_weights(which, place, certified):
+    file = certified.weights_file(which)
+    content = bytearray(file.read_bytes())
+    content[round(place * (len(content) - 1))] ^= 1
+    file.write_bytes(content)
+    assert f"{which} fingerprint" in failed(certified)
+
+
+@pytest.mark.parametrize("which", ["prior", "posterior"])
+def test_missing_or_truncated_weights(which, certified):
+    file = certified.weights_file(which)
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert failed(certified) == {f"{which} fingerprint", "KL"}
+    file.unlink()
+    assert failed(certified) == {f"{which} fingerprint", "KL"}
+
+
+def test_exchanged_weights(certified):
+    shutil.copy(certified.weights_file("posterior"), certified.weights_file("prior"))
+    assert failed(certified) == {"prior fingerprint", "KL"}
+
+
+NUMBERS = {
+    "risk_bound": "arithmetic", "empirical_risk": "arithmetic", "empirical_risk_bound": "arithmetic", "kl": "KL",
+    "penalty": "arithmetic", "m": "m", "delta": "arithmetic", "mc_delta": "arithmetic", "draws": "arithmetic",
+    "confidence": "arithmetic", "errors": "arithmetic", "visits": "arithmetic",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("way", [-1, 1])
+def test_any_edited_number(name, way, certified):
+    old = getattr(Certificate.load(certified.certificate_file), name)
+    edit(certified, **{name: old + way if isinstance(old, int) else old * (1 + way * 1e-6)})
+    assert NUMBERS[name] in failed(certified)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "check"),
+    [
+        ("prior_fingerprint", "0" * 64, "prior fingerprint"),
+        ("posterior_fingerprint", "0" * 64, "posterior fingerprint"),
+        ("bound_data_fingerprint", "0" * 64, "bound data"),
+        ("limit", "one-sided", "arithmetic"),
+        ("limit", "none", "arithmetic"),
+        ("sampling", "shared", "arithmetic"),
+        ("bound", "McAll", "arithmetic"),
+        ("objective", None, "record"),
+        ("seed", "7", "record"),
+    ],
+)
+def test_any_edited_word(name, value, check, certified):
+    edit(certified, **{name: value})
+    assert check in failed(certified)
+
+
+def test_a_smaller_kl_with_all_that_follows_from_it(certified):
+    good = Certificate.load(certified.certificate_file)
+    counts = {f: getattr(good, f) for f in ("errors", "visits", "draws", "m", "delta", "mc_delta", "limit", "sampling")}
+    for kl in (good.kl * (1 - 5e-10), good.kl * (1 - 1e-8), good.kl / 2, 0.0):
+        forged = dataclasses.replace(good, kl=kl, **derived_numbers(**counts, kl=kl))
+        assert forged.check() == []
+        forged.save(certified.certificate_file)
+        assert failed(certified) == {"KL"}
+
+
+def test_a_larger_m_with_all_that_follows_from_it(certified):
+    good = Certificate.load(certified.certificate_file)
+    counts = {
+        f: getattr(good, f) for f in ("errors", "visits", "draws", "kl", "delta", "mc_delta", "limit", "sampling")
+    }
+    forged = dataclasses.replace(good, m=2 * good.m, **derived_numbers(**counts, m=2 * good.m))
+    forged.save(certified.certificate_file)
+    assert failed(certified) == {"m"}
+
+
+def test_the_certificate_of_another_run(certified, tiny, tmp_path):
+    other = train_run(tiny(tmp_path / "data.npz", seed=1), tmp_path / "other")
+    certify_run(other, draws=50, test_draws=2)
+    shutil.copy(other.certificate_file, certified.certificate_file)
+    assert {"prior fingerprint", "posterior fingerprint", "bound data"} <= failed(certified)
+
+
+@pytest.mark.parametrize("change", ["one value", "one label", "order", "fewer", "classes"])
+def test_changed_data(change, certified):
+    file = certified.path.parent / "data.npz"
+    arrays = dict(np.load(file))
+    if change == "one value":
+        arrays["x"][:, 0] += 1e-3
+    elif change == "one label":
+        arrays["y"] = (arrays["y"] + 1) % 3
+    elif change == "order":
+        arrays = {name: value[::-1] for name, value in arrays.items()}
+    elif change == "fewer":
+        arrays |= {"x": arrays["x"][:-10], "y": arrays["y"][:-10]}
+    else:
+        arrays["y"][0] = 5
+    np.savez(file, **arrays)
+    assert "bound data" in failed(certified)
+    assert ("m" in failed(certified)) == (change == "fewer")
+    assert ("KL" in failed(certified)) == (change == "classes")
+
+
+def test_data_that_are_not_at_hand_are_said_to_be_unchecked(certified):
+    (certified.path.parent / "data.npz").unlink()
+    found = statuses(certified)
+    assert found["bound data"] == found["m"] == found["KL"] == OPEN
+    assert found["arithmetic"] == found["prior fingerprint"] == PASSED
+    edit(certified, errors=0)
+    assert failed(certified) == {"arithmetic"}
+
+
+def test_data_that_are_there_but_spoilt_fail(certified):
+    """Unlike data that are elsewhere, these are not those that were certified."""
+    file = certified.path.parent / "data.npz"
+    content = file.read_bytes()
+    for spoilt in (content[:100], b"", b"no archive"):
+        file.write_bytes(spoilt)
+        assert failed(certified)
+
+
+def test_an_edited_configuration(certified):
+    text = certified.config_file.read_text()
+    for old, new in (('model = "mlp"', 'model = "mlp-2"'), ("prior_fraction = 0.5", "prior_fraction = 0.4")):
+        certified.config_file.write_text(text.replace(old, new))
+        assert failed(certified)
+    certified.config_file.write_text(text.replace("seed = 0", "seed = 1"))
+    assert "bound data" in failed(certified)
+    certified.config_file.write_text("seed = [")
+    assert failed(certified)
+
+
+def test_no_certificate_no_pass(certified):
+    certified.certificate_file.unlink()
+    assert failed(certified) == {"record"}
+    for content in ("", "{}", "[1]", "\0"):
+        certified.certificate_file.write_text(content)
+        assert failed(certified) == {"record"}
