@@ -9,7 +9,7 @@ from pacbayes.certificates import Certificate, certify, holdout_bound, test_erro
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.training import Settings, fit
+from pacbayes.training import Settings, fit, learn_prior
 
 __all__ = [
     "Certificate",
@@ -22,6 +22,7 @@ __all__ = [
     "certify",
     "fit",
     "holdout_bound",
+    "learn_prior",
     "load",
     "split",
     "stochastic",

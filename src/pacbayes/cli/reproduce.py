@@ -9,13 +9,14 @@ import typer
 
 from pacbayes.cli.progress import errors
 from pacbayes.errors import InvalidInput
-from pacbayes.experiments import experiments
+from pacbayes.experiments import experiments, write_tables
 from pacbayes.experiments import reproduce as reproduce_rows
 
 
 def reproduce(
     experiment: Annotated[str | None, typer.Argument(help="Which one; --list shows them.")] = None,
     show: Annotated[bool, typer.Option("--list", help="Show the experiments and their rows.")] = False,
+    tables: Annotated[bool, typer.Option("--tables", help="Write results/README.md from the result files.")] = False,
     rows: Annotated[str | None, typer.Option(help="Only these rows, separated by commas. [default: all]")] = None,
     schedule: Annotated[
         str, typer.Option(help="paper (its protocol) or short (fewer epochs, nothing else).")
@@ -38,6 +39,9 @@ def reproduce(
     Rows that are there already are not run again; a row that was cut off goes on where it was.
     """
     known = experiments(folder)
+    if tables:
+        print(f"Written: {write_tables(known, results)}")
+        return
     if show or experiment is None:
         for item in known.values():
             print(f"{item.name}: {item.title} ({item.source})")

@@ -2,5 +2,6 @@
 
 from pacbayes.experiments.catalogue import Experiment, Row, experiments
 from pacbayes.experiments.runner import read_results, reproduce
+from pacbayes.experiments.tables import write_tables
 
-__all__ = ["Experiment", "Row", "experiments", "read_results", "reproduce"]
+__all__ = ["Experiment", "Row", "experiments", "read_results", "reproduce", "write_tables"]

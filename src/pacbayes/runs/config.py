@@ -11,14 +11,13 @@ from typing import Any
 
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed, derived_seed
+from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
 from pacbayes.training.settings import Settings, check_type
 
 PRIORS = ("data-free", "learnt")
 MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-4", "cifar10": "cifar10-9"}
 
 _STAGES = ("pretraining", "prior_training", "posterior")
-_PRETRAINING = Settings(method="CE", epochs=30, rate=0.02, batch_size=32, keep="last")
-_PRIOR_TRAINING = Settings(kappa=0.01, epochs=15, rate=0.005, batch_size=32, keep="last")
 _POSTERIOR = Settings(epochs=20, rate=0.002, batch_size=64)
 
 
@@ -38,9 +37,9 @@ class Config:
     prior_variance: float = 0.001
     seed: int = 0
     device: str = "cpu"
-    pretraining: Settings | None = field(default=_PRETRAINING)
+    pretraining: Settings | None = field(default=PRETRAINING)
     """Cross-entropy on the prior data, before the prior's own training; only for learnt priors."""
-    prior_training: Settings | None = field(default=_PRIOR_TRAINING)
+    prior_training: Settings | None = field(default=PRIOR_TRAINING)
     posterior: Settings = field(default=_POSTERIOR)
 
     def __post_init__(self) -> None:

@@ -136,7 +136,7 @@ def fitting(
                 "Try a smaller rate, or a larger prior variance"
             ) from None
         good = stage.state()
-        if settings.keep == "last" or not best or epochs[-1].bound < epochs[kept].bound:
+        if settings.keeps_last or not best or epochs[-1].bound < epochs[kept].bound:
             best, kept = {name: good[name] for name in ("mean", "rho")}, number
         if checkpoint is not None:
             tensors = good | ({f"best_{name}": t for name, t in best.items()} if kept != number else {})

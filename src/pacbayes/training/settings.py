@@ -52,8 +52,8 @@ class Settings:
     """Objective lbd: lambda "trained" (twice the epochs, alternating, as in the paper) or "best" (closed form)."""
     precision: str = "float32"
     """Of the matrix products and convolutions in training: float32, or bf16 (a GPU's fast path)."""
-    keep: str = "best"
-    """The epoch that is kept: "best" by the bound (3a), or "last"."""
+    keep: str = "auto"
+    """The epoch that is kept: "best" by the bound (3a), "last", or "auto": the last where nothing is penalised."""
     evaluate: str = "pass"
     """How an epoch's risk is known: "pass", a pass over the data at its end; "running", its batches' mean, free."""
     seed: int = 0
@@ -68,7 +68,7 @@ class Settings:
         _one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
         _one_of("lam", self.lam, LAMBDAS)
         _one_of("precision", self.precision, ("float32", "bf16"))
-        _one_of("keep", self.keep, ("best", "last"))
+        _one_of("keep", self.keep, ("auto", "best", "last"))
         _one_of("evaluate", self.evaluate, ("pass", "running"))
         _in_range("rate", self.rate, 0, math.inf)
         _in_range("momentum", self.momentum, 0, 1, closed_low=True)
@@ -88,6 +88,11 @@ class Settings:
         for name in options:
             _one_of("option", name, names)
         return cls(**options)  # type: ignore[arg-type]
+
+    @property
+    def keeps_last(self) -> bool:
+        """Without a penalty the divergence grows, and the bound would pick the first epochs."""
+        return self.keep == "last" or (self.keep == "auto" and (self.method == "CE" or self.objective == "ERM"))
 
     @property
     def trains_lambda(self) -> bool:

@@ -1,0 +1,128 @@
+"""Experiments as files: what a row is configured to, how rows are run, resumed and shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pacbayes.errors import InvalidInput
+from pacbayes.experiments import experiments, read_results, reproduce, write_tables
+from pacbayes.runs import RunFolder, verify_run
+
+TINY = """
+title = "A trial"
+source = "table 0"
+[base]
+data = "digits"
+model = "mlp"
+prior = "data-free"
+[base.posterior]
+momentum = 0.5
+[schedules.paper.posterior]
+schedule = "2@0.005, 1@0.0001"
+[schedules.short.posterior]
+epochs = 1
+[[rows]]
+row = "G invKL"
+paper = { risk_bound = 0.5 }
+[[rows]]
+row = "S lbd"
+posterior = { method = "S", objective = "lbd", kappa = 0.5 }
+"""
+FIELDS = {
+    "experiment", "row", "method", "objective", "schedule", "seed", "m", "kl", "penalty", "empirical_risk",
+    "empirical_risk_bound", "risk_bound", "test_error", "test_error_sd", "draws", "delta", "mc_delta",
+    "train_seconds", "certify_seconds", "device", "versions", "commit", "paper",
+}  # fmt: skip
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "tiny.toml").write_text(TINY)
+    return experiments(tmp_path / "files")["tiny"]
+
+
+def run(tiny, tmp_path, rows=("G invKL", "S lbd"), **options):
+    configured = [tiny.configured(row, "paper", 0, "cpu") for row in rows]
+    reproduce(
+        configured, tmp_path / "work", tmp_path / "tiny.jsonl", draws=200, test_draws=3, say=lambda _: None, **options
+    )
+    return read_results(tmp_path / "tiny.jsonl")
+
+
+def test_a_row_takes_base_then_schedule_then_its_own_values(tiny):
+    posterior = tiny.configured("S lbd", "paper", 7, "cpu").config.posterior
+    assert (posterior.momentum, posterior.schedule, posterior.method) == (0.5, "2@0.005, 1@0.0001", "S")
+    assert (posterior.objective, posterior.kappa) == ("lbd", 0.5)
+    assert tiny.configured("S lbd", "paper", 7, "cpu").config.seed == 7
+    assert tiny.configured("G invKL", "short", 0, "cpu").config.posterior.epochs == 1
+    with pytest.raises(InvalidInput, match="no row"):
+        tiny.configured("G", "paper", 0, "cpu")
+    with pytest.raises(InvalidInput, match="unknown schedule"):
+        tiny.configured("G invKL", "long", 0, "cpu")
+
+
+@pytest.mark.parametrize("concurrent", [1, 2])
+def test_finished_rows_are_appended_with_their_provenance(tiny, tmp_path, concurrent):
+    records = run(tiny, tmp_path, concurrent=concurrent)
+    assert {r["row"] for r in records} == {"G invKL", "S lbd"}
+    for record in records:
+        assert record.keys() >= FIELDS
+        assert record["m"] == 1437 and record["draws"] == 200 and record["seed"] == 0
+    assert records == run(tiny, tmp_path), "a finished row is not run again"
+
+
+def test_rows_that_share_a_device_are_what_they_are_alone(tiny, tmp_path):
+    together = {r["row"]: r for r in run(tiny, tmp_path / "a", concurrent=2)}
+    alone = {r["row"]: r for r in run(tiny, tmp_path / "b", concurrent=1)}
+    for row, record in alone.items():
+        for name in ("kl", "errors", "risk_bound", "test_error"):
+            assert record[name] == together[row][name]
+
+
+def test_a_row_that_was_cut_off_goes_on_and_its_folder_verifies(tiny, tmp_path):
+    whole = run(tiny, tmp_path / "whole", rows=["G invKL"])[0]
+
+    def stop(line: str) -> None:
+        raise KeyboardInterrupt
+
+    configured = [tiny.configured("G invKL", "paper", 0, "cpu")]
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(configured, tmp_path / "work", tmp_path / "tiny.jsonl", draws=200, test_draws=3, say=stop)
+    assert read_results(tmp_path / "tiny.jsonl") == []
+    resumed = run(tiny, tmp_path, rows=["G invKL"])[0]
+    assert (resumed["kl"], resumed["errors"]) == (whole["kl"], whole["errors"])
+    (folder,) = (tmp_path / "work" / "tiny").iterdir()
+    assert {check.status for check in verify_run(RunFolder.open(folder))} == {"passed"}
+
+
+def test_an_unfinished_last_line_of_the_results_is_left_out(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps({"row": "a"}) + "\n" + '{"row": "b", "ris')
+    assert read_results(path) == [{"row": "a"}]
+
+
+def test_the_page_shows_ours_beside_the_papers_and_what_was_not_run(tiny, tmp_path):
+    record = run(tiny, tmp_path, rows=["G invKL"])[0]
+    text = write_tables({"tiny": tiny}, tmp_path).read_text()
+    assert f"{record['risk_bound']:.4f}".lstrip("0") + " / .5000" in text
+    assert "| S lbd | not run |" in text
+
+
+def test_the_projects_own_files_are_right():
+    """Each row of each file is a valid configuration with both schedules."""
+    folder = Path(__file__).parents[2] / "experiments"
+    for experiment in experiments(folder).values():
+        for row in experiment.rows:
+            for schedule in ("paper", "short"):
+                assert experiment.configured(row, schedule, 0, "cpu").config.posterior.delta == 0.025
+
+
+def test_the_projects_results_are_those_of_the_page():
+    """results/README.md is made from the result files, not written by hand."""
+    root = Path(__file__).parents[2]
+    page = (root / "results" / "README.md").read_text()
+    for experiment in experiments(root / "experiments").values():
+        for record in read_results(root / "results" / f"{experiment.name}.jsonl"):
+            assert record["device"] in page and f"{record['risk_bound']:.4f}".lstrip("0") in page
