@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -39,7 +40,7 @@ def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int
 
 def _row(row: Row, work: Path, results: Path, draws: int, test_draws: int, say: Say) -> Generator[None, None, None]:
     label = f"{row.experiment}, {row.row}, {row.schedule}"
-    path = work / row.experiment / f"{row.row.replace(' ', '-')}-{row.schedule}-{row.config.seed}"
+    path = work / row.experiment / re.sub(r"[^A-Za-z0-9.]+", "-", f"{row.row} {row.schedule} {row.config.seed}")
     if path.exists():
         run = RunFolder.open(path, finished=False)
     else:
