@@ -41,15 +41,19 @@ MCDelta = Annotated[
 OptionalSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the draws; fresh ones if not given.")]
 
 
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: the one the run was trained on]")]
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run; a run that is there is replaced.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the whole demonstration.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
 ) -> None:
     """Train, certify and report on embedded data (8x8 digits): about a minute on a laptop."""
     print("Data: 1,437 images of digits, half of them for the prior, half for the bound.\n", flush=True)
     with TrainingBar() as bar:
-        run = train_run(Config(seed=seed), out, overwrite=True, watch=bar)
+        run = train_run(Config(seed=seed, device=device), out, overwrite=True, watch=bar)
     _certify_and_show(run, seed=seed)
     print(f"Written: {write_report(run)}")
 
@@ -69,6 +73,7 @@ def certify(
         int, typer.Option(min=1, help="Networks drawn for the test error's mean and deviation.")
     ] = 1000,
     seed: OptionalSeed = None,
+    device: Device = None,
 ) -> None:
     """Issue a certificate for a finished run: RUN/certificate.json.
 
@@ -76,7 +81,7 @@ def certify(
     """
     _certify_and_show(
         RunFolder.open(run), draws=draws, delta=delta, mc_delta=mc_delta, limit=limit, sampling=sampling,
-        test_draws=test_draws, seed=seed,
+        test_draws=test_draws, seed=seed, device=device,
     )  # fmt: skip
 
 
@@ -105,6 +110,7 @@ def predict(
     data: Annotated[str, typer.Argument(help="A .npz file with an array x, or the name of a dataset (its test part).")],
     out: Annotated[Path | None, typer.Option(help="Write the labels to this CSV file, not to the screen.")] = None,
     seed: OptionalSeed = None,
+    device: Device = None,
 ) -> None:
     """Label new examples with the certified classifier: a fresh draw of the weights for each.
 
@@ -114,7 +120,7 @@ def predict(
     inputs = (
         load_inputs(data) if data.endswith(".npz") else load(data, "test", folder=folder.config().data_folder or None).x
     )
-    labels = predict_run(folder, inputs, seed)
+    labels = predict_run(folder, inputs, seed, device)
     lines = "\n".join(["index,label", *(f"{i},{label}" for i, label in enumerate(labels.tolist()))]) + "\n"
     if out is None:
         print(lines, end="")

@@ -34,10 +34,11 @@ def certify_run(
     limit: str = "two-sided",
     test_draws: int = 1000,
     seed: int | None = None,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Certificate, Evaluation]:
     """Write ``certificate.json`` and ``evaluation.json`` into the run folder."""
-    net, bound_data = trained_network(run)
+    net, bound_data = trained_network(run, device)
     test = test_data(run.config(), bound_data.shape)
     certificate = certify(
         net, bound_data, delta=delta, mc_delta=mc_delta, draws=draws, sampling=sampling, limit=limit, seed=seed,

@@ -133,9 +133,11 @@ class RunFolder:
         except (SafetensorError, ValueError) as error:
             raise RunError(f"{path} is not a safetensors file: {error}") from None
 
-    def network(self, shape: tuple[int, ...], classes: int) -> StochasticNetwork:
-        """The trained network: posterior and prior from their files."""
+    def network(self, shape: tuple[int, ...], classes: int, device: str | None = None) -> StochasticNetwork:
+        """The trained network: posterior and prior from their files, on the run's device or another."""
         config = self.config()
+        if device is not None:
+            config = config.with_options({"device": device})
         net = new_network(config, shape, classes)
         try:
             for which in ("prior", "posterior"):
@@ -150,15 +152,16 @@ def new_network(config: Config, shape: tuple[int, ...], classes: int) -> Stochas
     """The network at its initialisation, on its device."""
     model = build(config.model_name(shape), shape, classes, init=config.init, seed=config.seed)
     net = stochastic(model, config.prior_variance, distribution=config.distribution)
-    return net.to(device_of(config))
+    return net.to(device_named(config.device))
 
 
-def device_of(config: Config) -> torch.device:
+def device_named(name: str) -> torch.device:
+    """A device that can be used."""
     try:
-        device = torch.device(config.device)
+        device = torch.device(name)
         torch.zeros(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidInput(f"device {config.device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise InvalidInput(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
     return device
 
 

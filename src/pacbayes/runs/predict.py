@@ -16,9 +16,9 @@ from pacbayes.seeds import check_seed
 
 
 @torch.no_grad()
-def predict_run(run: RunFolder, inputs: Tensor, seed: int | None = None) -> Tensor:
+def predict_run(run: RunFolder, inputs: Tensor, seed: int | None = None, device: str | None = None) -> Tensor:
     """A label for each input [n, ...]; what the certificate promises is the risk of just this."""
-    net, bound_data = trained_network(run)
+    net, bound_data = trained_network(run, device)
     if tuple(inputs.shape[1:]) != bound_data.shape:
         raise InvalidInput(
             f"the network takes examples of shape {list(bound_data.shape)}, not {list(inputs.shape[1:])}"

@@ -82,7 +82,7 @@ def training_run(
         run.checkpoint_file(name).unlink(missing_ok=True)
 
 
-def trained_network(run: RunFolder) -> tuple[StochasticNetwork, Data]:
+def trained_network(run: RunFolder, device: str | None = None) -> tuple[StochasticNetwork, Data]:
     """The network of a finished run, and its bound data."""
     data = run.data().bound
-    return run.network(data.shape, data.classes), data
+    return run.network(data.shape, data.classes, device), data
