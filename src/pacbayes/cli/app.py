@@ -10,6 +10,7 @@ import typer
 
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.certificate import LIMITS, percent, table
+from pacbayes.cli.bench import bench
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.train import train
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(reproduce)
+app.command()(bench)
 
 Run = Annotated[Path, typer.Argument(help="A run folder, made by 'pacbayes train'.")]
 Draws = Annotated[

@@ -1,0 +1,34 @@
+"""``pacbayes bench``: how fast this machine is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pacbayes.errors import InvalidInput
+from pacbayes.experiments.speed import EXAMPLES, measure_speed
+from pacbayes.runs.folder import device_named
+
+
+def bench(
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
+    models: Annotated[str, typer.Option(help="Some of the paper's networks, separated by commas.")] = ",".join(
+        EXAMPLES
+    ),
+    share: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=1, help="Share of an epoch and of the draws to measure. [default: 1 on a GPU]"),
+    ] = None,
+) -> None:
+    """Time an epoch of the paper's networks, trainings side by side, and 150,000 draws of a certificate."""
+    device_named(device)
+    names = [name.strip() for name in models.split(",")]
+    for name in names:
+        if name not in EXAMPLES:
+            raise InvalidInput(f"unknown model {name!r}: choose from {', '.join(EXAMPLES)}")
+    cuda = device.startswith("cuda")
+    measure_speed(
+        device, names, share=share or (1.0 if cuda else 0.005), batches=(128, 512) if cuda else (128,),
+        concurrent=(1, 2, 4, 8) if cuda else (1, 2),
+    )  # fmt: skip
