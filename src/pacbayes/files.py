@@ -9,7 +9,7 @@ from pathlib import Path
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file by this content; a crash leaves the old file or the new one, never a part."""
-    neighbour = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    neighbour = path.with_name(f".{path.name}.partial")
     try:
         with neighbour.open("wb") as file:
             file.write(content)

@@ -14,4 +14,5 @@ def check_seed(seed: int) -> None:
 
 def derived_seed(*parts: int) -> int:
     """A seed in [0, 2^63) for this tuple of non-negative integers; the same on every machine."""
-    return int(np.random.SeedSequence(list(parts)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    # The length first: SeedSequence takes (1,) and (1, 0) for the same.
+    return int(np.random.SeedSequence([len(parts), *parts]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -14,7 +14,10 @@ from pacbayes.errors import DataError
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**31), 2**31 - 1) | st.text() | st.binary(),
     lambda inner: (
-        st.lists(inner) | st.tuples(inner, inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner)
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text(max_size=100), inner)
     ),
     max_leaves=20,
 )

@@ -141,7 +141,8 @@ def test_kl_is_the_sum_over_all_weights_in_float64(family, dtype):
     assert net.kl().shape == ()
     expected = split_reference(net, family).item()
     assert expected > 1000
-    assert net.kl().item() == pytest.approx(expected, rel=1e-12)
+    # The scales are rounded as they are in sampling.
+    assert net.kl().item() == pytest.approx(expected, rel=1e-12 if dtype == torch.float64 else 1e-6)
     assert net.kl(exact=False).dtype == dtype
     assert net.kl(exact=False).item() == pytest.approx(expected, rel=1e-5)
 

@@ -49,7 +49,7 @@ def history_of(bounds: list[float], stages: tuple[str, ...] = ("pretraining", "p
     for stage in stages:
         for number, bound in enumerate(bounds):
             epoch = Epoch(number, 0.01, 0.1, risk=bound / 2, kl=1.0 + number, penalty=0.01, bound=bound)
-            lines.append(f'{{"stage": "{stage}", {epoch.line()[1:]}\n')
+            lines.append(json.dumps({"stage": stage} | epoch.record()) + "\n")
     return "".join(lines)
 
 

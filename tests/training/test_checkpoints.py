@@ -152,4 +152,3 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(where, good_file, monkeypa
 def test_no_file_is_no_state(tmp_path):
     checkpoint = Checkpoint(tmp_path / "none.safetensors")
     assert checkpoint.load() is None
-    checkpoint.remove()

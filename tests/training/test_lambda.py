@@ -68,4 +68,4 @@ def test_the_best_lambda_needs_no_epochs_of_its_own(blobs, small_net):
 def test_other_objectives_have_no_lambda(blobs, small_net):
     history = fit(small_net(), blobs(32), objective="McAll", epochs=2)
     assert {epoch.lam for epoch in history.epochs} == {None}
-    assert "lam" not in history.epochs[0].line()
+    assert "lam" not in history.epochs[0].record()

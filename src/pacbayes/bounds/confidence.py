@@ -21,7 +21,8 @@ def chernoff_upper(mean: float, n: int, delta: float, *, two_sided: bool = False
     if n < 1 or not 0 <= mean <= 1:
         raise InvalidInput(f"a mean in [0, 1] of at least one term is needed, not {mean} of {n}")
     # The quotient may be rounded down by an ulp; the factor puts it back above.
-    return kl_inverse(mean, math.log((2 if two_sided else 1) / delta) / n * (1 + 1e-15))
+    level = (math.log(2) if two_sided else 0.0) - math.log(delta)
+    return kl_inverse(mean, level / n * (1 + 1e-15))
 
 
 def clopper_pearson_upper(errors: int, n: int, delta: float) -> float:

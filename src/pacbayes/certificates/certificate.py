@@ -72,7 +72,7 @@ class Certificate:
             (
                 "certified risk",
                 f"<= {percent(self.risk_bound)}",
-                f"{self.risk_bound:.6f}, confidence {self.confidence:.4g}",
+                f"{_up(self.risk_bound):.6f}, confidence {-_up(-self.confidence):g}",
             ),
             ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{self.errors} errors in {self.visits} visits"),
             (
@@ -199,13 +199,18 @@ def derived_numbers(
     }
 
 
+def _up(value: float) -> float:
+    """Rounded up to six digits, but for what float64 itself adds."""
+    return math.ceil(value * 1e6 - 1e-6) / 1e6
+
+
 def table(rows: list[tuple[str, str, str]]) -> str:
     """Lines of a name, a value and a remark."""
     return "\n".join(f"  {name:<18} {value:>10}   {remark}" for name, value, remark in rows)
 
 
 def percent(value: float) -> str:
-    """A rate in percent, three significant digits, never rounded down."""
+    """A rate in percent with two digits, or four below one percent, never rounded down."""
     number = Decimal(value) * 100
     digits = 2 if number >= 1 else 4
     return f"{number.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)} %"

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.layers import StochasticConv
+from pacbayes.networks.distributions import Gaussian
+from pacbayes.networks.layers import StochasticConv, StochasticLayer
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
 
@@ -19,6 +20,9 @@ MEMORY_BUDGET, GPU_MEMORY_BUDGET = 256 * 2**20, 4 * 2**30
 """Bytes that one chunk's weights and activations may take."""
 
 _LARGEST_CHUNK = 4096
+
+# Tags that keep these streams apart from each other's and from training's, whatever seed is given.
+_INDEPENDENT, _SHARED = (1, 1, 0), (1, 1, 1)
 
 Progress = Callable[[float], None]
 
@@ -33,8 +37,8 @@ def independent_errors(
     So the outcomes are independent, and the average of their means is the empirical risk Err_S(Q) exactly: what
     :func:`~pacbayes.bounds.chernoff_upper` and :func:`~pacbayes.bounds.clopper_pearson_upper` ask for.
     """
-    _check_draws(draws)
-    generator = torch.Generator(net.mean.device).manual_seed(seed)
+    check_draws(draws)
+    generator = torch.Generator(net.mean.device).manual_seed(derived_seed(seed, *_INDEPENDENT))
     size = chunk_size(net, data)
     x, y = data.x.to(net.mean.device), data.y.to(net.mean.device)
     errors = torch.zeros((), dtype=torch.int64, device=net.mean.device)
@@ -52,16 +56,17 @@ def shared_errors(
     net: StochasticNetwork, data: Data, draws: int, seed: int, progress: Progress | None = None
 ) -> list[int]:
     """For each of ``draws`` networks, drawn once and used on all the data, its number of errors (the paper's way)."""
-    _check_draws(draws)
-    generator = torch.Generator(net.mean.device)
+    check_draws(draws)
+    generator = torch.Generator(net.mean.device).manual_seed(derived_seed(seed, *_SHARED))
     size = chunk_size(net, data, per_example_weights=False)
     x_all, y_all = data.x.to(net.mean.device), data.y.to(net.mean.device)
     chunks = list(zip(x_all.split(size), y_all.split(size), strict=True))
     counts = torch.zeros(draws, dtype=torch.int64, device=net.mean.device)
     for draw in range(draws):
+        start = generator.get_state()
         for x, y in chunks:
-            # The same seed for every chunk of a pass: the same weights.
-            generator.manual_seed(derived_seed(seed, draw))
+            # The same state for every chunk of a pass: the same weights.
+            generator.set_state(start)
             counts[draw] += _count_errors(net, x, y, "shared", generator)
         if progress is not None:
             progress((draw + 1) / draws)
@@ -85,13 +90,13 @@ def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool 
     numbers = [data.x[0].numel()]
     layers = [m for m in net.model.modules() if not list(m.children()) or isinstance(m, StochasticConv)]
 
-    def note(module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
-        numbers.append(args[0].numel() + out.numel())
+    def note(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        numbers.append(sum(t.numel() for t in (*args, out) if isinstance(t, Tensor)))
         if isinstance(module, StochasticConv):
-            kernel = math.prod(module.conv.kernel_size)
-            numbers[-1] += out[0, 0].numel() * args[0].shape[1] * kernel
-            if per_example_weights:
-                numbers[-1] += 3 * module.weight.mean.numel()
+            numbers[-1] += out[0, 0].numel() * args[0].shape[1] * math.prod(module.conv.kernel_size)
+        if per_example_weights and isinstance(module, StochasticLayer) and module.draws_weights(args[0]):
+            # The weights, their noise (three normals each for a Laplace weight), and what is on the way.
+            numbers[-1] += (3 if isinstance(module.weight.distribution, Gaussian) else 7) * module.weight.mean.numel()
 
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
@@ -118,6 +123,6 @@ def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> Iterat
         yield from torch.randint(m, (rest,), generator=generator, device=generator.device).split(size)
 
 
-def _check_draws(draws: int) -> None:
-    if draws < 1:
-        raise InvalidInput(f"draws must be at least 1, and is {draws}")
+def check_draws(draws: int) -> None:
+    if type(draws) is not int or draws < 1:
+        raise InvalidInput(f"draws must be a whole number of at least 1, and is {draws!r}")

@@ -50,10 +50,13 @@ class TrainingBar:
 class FractionBar:
     """A bar for work known by the fraction done."""
 
-    def __init__(self, bar: Progress, task: TaskID):
-        self.bar, self.task = bar, task
+    def __init__(self, what: str, bar: Progress, task: TaskID):
+        self.what, self.bar, self.task, self.started = what, bar, task, False
 
     def __call__(self, fraction: float) -> None:
+        if not self.started and not errors.is_terminal:
+            errors.print(f"{self.what} …", highlight=False)
+        self.started = True
         self.bar.update(self.task, completed=fraction)
 
 
@@ -64,4 +67,4 @@ def fraction_bar(what: str) -> Iterator[FractionBar]:
         console=errors, disable=not errors.is_terminal,
     )  # fmt: skip
     with bar:
-        yield FractionBar(bar, bar.add_task(what, total=1.0))
+        yield FractionBar(what, bar, bar.add_task(what, total=1.0))

@@ -74,19 +74,23 @@ class Data:
     def overlaps(self, other: "Data") -> bool:
         """Whether the two hold some of the same examples.
 
-        Exact where both were taken from the same data. Otherwise by content: one row in twenty may recur, and as
-        many more as do within `other` itself; data of few distinct values repeat without being the same examples.
+        Exact where both were taken from the same data. Otherwise by the inputs: one row in a hundred may recur, and
+        as many more as recur within these data; data of few distinct values repeat without being the same examples.
         """
         (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
         if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
             return bool(np.isin(places, other_places).any())
-        rows, counts = self._row_digests(), Counter(other._row_digests())
-        recurring = sum(count for count in counts.values() if count > 1) / len(other)
-        return sum(row in counts for row in rows) / len(rows) > 0.05 + recurring
+        rows, theirs = self._row_digests(), set(other._row_digests())
+        recurring = sum(count for count in Counter(rows).values() if count > 1)
+        return sum(row in theirs for row in rows) > 0.01 * len(rows) + recurring
+
+    @property
+    def repeats(self) -> bool:
+        """Whether `take` was given an index twice: examples that are counted more often than they were drawn."""
+        return self.source is not None and len(np.unique(self.source[1])) < len(self)
 
     def _row_digests(self) -> list[bytes]:
-        rows = zip(self.x.flatten(1).numpy(force=True), self.y.tolist(), strict=True)
-        return [hashlib.blake2b(x.tobytes() + b"%d" % y, digest_size=16).digest() for x, y in rows]
+        return [hashlib.blake2b(x.tobytes(), digest_size=16).digest() for x in self.x.flatten(1).numpy(force=True)]
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of shape, classes and every value: equal data, and only it, has an equal fingerprint.
@@ -133,6 +137,11 @@ def count_classes(y: Any) -> int:
     """The largest label plus one: how many classes `y` shows when nobody says."""
     labels = _labels(y)
     _check_labels(labels, None)
+    if labels.size and labels.min() > 0:
+        raise InvalidInput(
+            f"no label is 0, the smallest is {labels.min()}: labels count from 0 (np.unique(y, return_inverse=True)[1] "
+            "makes them so)"
+        )
     return int(labels.max(initial=0)) + 1
 
 

@@ -68,6 +68,8 @@ def _read(path: Path) -> Experiment:
     try:
         content = tomllib.loads(path.read_text("utf-8"))
         rows = tuple(row["row"] for row in content["rows"])
+        if not {"base", "schedules"} <= content.keys() or not set(SCHEDULES) <= content["schedules"].keys():
+            raise ValueError("it needs [base], [schedules.paper] and [schedules.short]")
         return Experiment(path.stem, content["title"], content["source"], rows, content)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is not an experiment: {error}") from None

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from pacbayes.errors import RunError
 from pacbayes.experiments.catalogue import Row
 from pacbayes.runs import RunFolder, certify_run
 from pacbayes.runs.folder import training_data
@@ -55,7 +56,7 @@ def _row(row: Row, work: Path, results: Path, draws: int, test_draws: int, say: 
     certificate, evaluation = certify_run(run, draws=draws, test_draws=test_draws, seed=row.config.seed)
     record = {
         "experiment": row.experiment, "row": row.row, "schedule": row.schedule,
-        "method": row.config.posterior.method, "seed": row.config.seed, "prior_variance": row.config.prior_variance,
+        "method": row.config.posterior.method, "prior_variance": row.config.prior_variance,
         "kappa": row.config.posterior.kappa, "momentum": row.config.posterior.momentum,
         **{name: value for name, value in asdict(certificate).items() if not name.endswith("fingerprint")},
         "test_error": evaluation.test_error, "test_error_sd": evaluation.test_error_sd,
@@ -84,7 +85,10 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines = path.read_text("utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines if line]
+    try:
+        return [json.loads(line) for line in lines if line]
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}") from None
 
 
 def _key(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -76,11 +76,18 @@ class Laplace:
         return ((a.square() + b.square()) / 2).sqrt() * c
 
     def kl(self, mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: Tensor) -> Tensor:
-        """``log(b̃/b) + |d|/b̃ + (b/b̃) exp(-|d|/b) - 1`` with b = s/√2, d the difference of the means."""
-        width, prior_width = scale / math.sqrt(2), prior_scale / math.sqrt(2)
-        distance = (mean - prior_mean).abs()
-        shrink = width / prior_width * torch.exp(-distance / width)
-        return torch.log(prior_width / width) + distance / prior_width + shrink - 1
+        """``log(b̃/b) + |d|/b̃ + (b/b̃) exp(-|d|/b) - 1`` with b = s/√2, d the difference of the means.
+
+        Written ``h(b/b̃ - 1) + (b/b̃) h(exp(-|d|/b) - 1)`` with h(x) = x - log(1 + x), which does not cancel.
+        """
+        ratio = scale / prior_scale
+        away = (mean - prior_mean).abs() * math.sqrt(2) / scale
+        spread = torch.where(
+            (ratio - 1).abs() < 0.3, x_minus_log1p((ratio - 1).clamp(-0.3, 0.3)), ratio - 1 - ratio.log()
+        )
+        lost = torch.expm1(-away)
+        shift = torch.where(lost > -0.3, x_minus_log1p(lost.clamp_min(-0.3)), lost + away)
+        return spread + ratio * shift
 
 
 DISTRIBUTIONS: dict[str, Distribution] = {d.name: d for d in (Gaussian(), Laplace())}

@@ -32,6 +32,8 @@ class Draw:
     sampling: str
     normals: Normals
     dropout: float = 0.0
+    examples: int | None = None
+    """How many there are in the batch: where each has its own draw, every layer must see one row for each."""
 
     def __post_init__(self) -> None:
         if self.sampling not in SAMPLINGS:
@@ -62,13 +64,31 @@ class StochasticLayer(nn.Module):
     weight: Moments
     bias: Moments | None
     draw: Draw
+    name = "the model"
 
     def bind(self, draw: Draw, weight: Moments, bias: Moments | None) -> None:
-        self.draw, self.weight, self.bias = draw, weight, bias
+        self.draw, self.weight, self.bias, self.used = draw, weight, bias, False
 
     def unbind(self) -> None:
         """Let go of the graph behind the moments."""
         del self.draw, self.weight, self.bias
+
+    def _check(self, x: Tensor, *, own_draws: bool) -> None:
+        if self.used:
+            raise UnsupportedModel(
+                f"{self.name} is applied more than once in a pass, which would draw its weights anew each time: give "
+                "each use a layer of its own"
+            )
+        self.used = True
+        if own_draws and self.draw.examples is not None and len(x) != self.draw.examples:
+            raise UnsupportedModel(
+                f"{self.name} gets {len(x)} rows for {self.draw.examples} examples, so a draw for each row is not a "
+                "draw for each example: keep the examples on the first axis and their positions behind it"
+            )
+
+    def draws_weights(self, x: Tensor) -> bool:
+        """Whether an independent draw for each example of x takes a copy of the weights for each."""
+        return True
 
     def _sample(self, copies: int | None = None) -> tuple[Tensor, Tensor | None]:
         return self.weight.sample(self.draw, copies), self.bias.sample(self.draw, copies) if self.bias else None
@@ -77,23 +97,30 @@ class StochasticLayer(nn.Module):
 class StochasticLinear(StochasticLayer):
     def __init__(self, linear: nn.Linear):
         super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.out_features = linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         return _dropped(self.drawn(x), self.draw)
 
     def drawn(self, x: Tensor) -> Tensor:
-        if self.draw.sampling in ("shared", "mean"):
+        own_draws = self.draw.sampling in ("independent", "mixed")
+        self._check(x, own_draws=own_draws)
+        if not own_draws:
             return F.linear(x, *self._sample())
-        if x.dim() == 2 and isinstance(self.weight.distribution, Gaussian):
+        if not self.draws_weights(x):
             # A draw of the weights for each example is a draw of each pre-activation (local reparameterisation).
             mean, variance = self.moments(x)
             noise = self.draw.normals(tuple(mean.shape))
-            return mean + variance.clamp_min(_VARIANCE_FLOOR).sqrt() * noise
+            if torch.is_grad_enabled():
+                variance = variance.clamp_min(_VARIANCE_FLOOR)
+            return mean + variance.sqrt() * noise
         # Positions of one example share its weights, so the weights themselves are drawn.
         weight, bias = self._sample(len(x))
         out = torch.einsum("b...i,boi->b...o", x, weight)
         return out if bias is None else out + bias.view(len(x), *(1,) * (x.dim() - 2), -1)
+
+    def draws_weights(self, x: Tensor) -> bool:
+        return x.dim() != 2 or not isinstance(self.weight.distribution, Gaussian)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the output given x [batch, in], the weights independent: M and V of Algorithm 1."""
@@ -118,6 +145,7 @@ class OutputLinear(StochasticLinear):
             x = x.to(self.weight.mean.dtype)
             if not self.conditional:
                 return self.drawn(x)
+            self._check(x, own_draws=True)
             mean, self.variance = self.moments(x)
             return mean
 
@@ -136,6 +164,7 @@ class StochasticConv(StochasticLayer):
         spatial = len(self.conv.kernel_size)
         if x.dim() != spatial + 2:
             raise InvalidInput(f"a {spatial}-d convolution needs [batch, channels, ...], and got {tuple(x.shape)}")
+        self._check(x, own_draws=self.draw.sampling == "independent")
         if self.draw.sampling == "independent":
             x = self._each_its_own(x, *self._sample(len(x)))
         elif x.is_cuda and self._tiny_patches and self.draw.sampling != "mean":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -41,8 +41,9 @@ class Binding:
 def stochastic(model: nn.Module, prior_variance: float = 0.01, *, distribution: str = "gaussian") -> StochasticNetwork:
     """A stochastic network whose prior is centred at the model's weights, with this variance for each of them.
 
-    The model is copied, and must end in a Linear. ``distribution`` is the law of the hidden weights, ``"gaussian"``
-    or ``"laplace"``; the last layer is Gaussian always.
+    The model is copied, and must end in a Linear. Its weights are the prior's means: they must not have seen the data
+    that will enter the bound, so a pre-trained model needs bound data of its own. ``distribution`` is the law of the
+    hidden weights, ``"gaussian"`` or ``"laplace"``; the last layer is Gaussian always.
 
     >>> net = stochastic(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), prior_variance=0.01)
     >>> net.kl().item()
@@ -68,7 +69,10 @@ class StochasticNetwork(nn.Module):
         if not 0 < prior_variance < float("inf"):
             raise InvalidInput(f"the prior variance must be positive and finite, and is {prior_variance}")
         self.distribution = distribution_named(distribution)
-        model = copy.deepcopy(model)
+        try:
+            model = copy.deepcopy(model)
+        except RuntimeError as error:
+            raise UnsupportedModel(f"the model cannot be copied: {str(error).splitlines()[0]}") from None
         layers = _layers_to_draw(model)
         _refuse_what_voids_a_certificate(model, layers)
 
@@ -84,6 +88,7 @@ class StochasticNetwork(nn.Module):
                 self.slots[f"{name}.{kind}" if name else kind] = parameter.shape
                 means.append(parameter.detach().flatten())
             drawn = _drawn(layer, is_output=name == list(layers)[-1])
+            drawn.name = name or drawn.name
             self._bindings.append(Binding(drawn, positions["weight"], positions.get("bias")))
             model = _replace(model, name, drawn)
         self._sizes = [shape.numel() for shape in self.slots.values()]
@@ -114,8 +119,9 @@ class StochasticNetwork(nn.Module):
     def kl(self, exact: bool = True) -> Tensor:
         """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""
         dtype = torch.float64 if exact else self.mean.dtype
-        vectors = [v.to(dtype) for v in (self.mean, self.rho, self.prior_mean, self.prior_rho)]
-        vectors[1], vectors[3] = scale_of(vectors[1]), scale_of(vectors[3])
+        # The scales are those that sampling uses, rounded as they are there.
+        law = (self.mean, scale_of(self.rho), self.prior_mean, scale_of(self.prior_rho))
+        vectors = [v.to(dtype) for v in law]
         if self.distribution is GAUSSIAN:
             return GAUSSIAN.kl(*vectors).sum()
         hidden = self.distribution.kl(*(v[: self.hidden_size] for v in vectors)).sum()
@@ -127,6 +133,7 @@ class StochasticNetwork(nn.Module):
         self.prior_mean.copy_(self.mean)
         self.prior_rho.copy_(self.rho)
         self.prior_trained_on = list(self.trained_on)
+        self.objective = "none"
         self._fixed_at_freeze = self._fixed_fingerprint()
 
     def prior_network(self) -> StochasticNetwork:
@@ -174,6 +181,7 @@ class StochasticNetwork(nn.Module):
         return mean, variance
 
     def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> Tensor:
+        draw = replace(draw, examples=len(x))
         shapes = list(self.slots.values())
         means, scales = (torch.split(v, self._sizes) for v in (self.mean, scale_of(self.rho)))
         for binding in self._bindings:
@@ -192,13 +200,11 @@ class StochasticNetwork(nn.Module):
                 binding.layer.unbind()
 
     def _first_pass(self, x: Tensor) -> Tensor:
-        """Run the model once under watch: each layer once, and nothing after the last Linear."""
-        calls: list[nn.Module] = []
-        outputs: list[tuple[Tensor, int]] = []
+        """Run the model once under watch: nothing may follow the last Linear."""
+        outputs: list[tuple[nn.Module, Tensor, int]] = []
 
         def note(module: nn.Module, args: object, output: Tensor) -> None:
-            calls.append(module)
-            outputs.append((output, output._version))
+            outputs.append((module, output, output._version))
 
         watch = [binding.layer.register_forward_hook(note) for binding in self._bindings]
         try:
@@ -206,14 +212,8 @@ class StochasticNetwork(nn.Module):
         finally:
             for handle in watch:
                 handle.remove()
-        for binding, name in zip(self._bindings, self._layer_names(), strict=True):
-            if calls.count(binding.layer) > 1:
-                raise UnsupportedModel(
-                    f"{name} is applied more than once in a pass, which would draw its weights anew each time: "
-                    "give each use a layer of its own"
-                )
-        last, version = outputs[-1] if outputs else (None, 0)
-        if last is None or calls[-1] is not self.output_layer or out is not last or out._version != version:
+        layer, last, version = outputs[-1] if outputs else (None, None, 0)
+        if layer is not self.output_layer or out is not last or out._version != version:
             raise UnsupportedModel(
                 "the model's output must be that of its last Linear, with nothing after it: remove the softmax, or "
                 "whatever else follows (the prediction, the index of the largest output, stays the same)"
@@ -221,9 +221,19 @@ class StochasticNetwork(nn.Module):
         self._seen_to_fit = True
         return out
 
-    def _layer_names(self) -> list[str]:
-        names = list(self.slots)
-        return [names[b.weight].rpartition(".")[0] or "the model" for b in self._bindings]
+    @torch.no_grad()
+    def check_examples(self, x: Tensor) -> None:
+        """Refuse a model whose output for one example depends on the others, or whose layers mix them up."""
+        self.model.eval()
+        few = x[torch.linspace(0, len(x) - 1, min(3, len(x))).long()].to(self.mean.device)
+        together = self(few, "mean")
+        for count in range(1, len(few) + 1):
+            self(few[:count], "independent", torch.Generator(self.mean.device).manual_seed(0))
+            if not torch.allclose(self(few[:count], "mean"), together[:count], rtol=1e-3, atol=1e-4):
+                raise UnsupportedModel(
+                    "the model's output for an example depends on the other examples of the batch (a batch "
+                    "normalisation, or an operation over the first axis): there is no valid certificate for it"
+                )
 
     def train(self, mode: bool = True) -> StochasticNetwork:
         """The model inside stays in evaluation mode: the loss must be a function of one example and the weights."""
@@ -247,7 +257,10 @@ class StochasticNetwork(nn.Module):
 
     @torch.no_grad()
     def load_state(self, tensors: dict[str, Tensor], which: str = "posterior") -> None:
-        """Put back what :meth:`state` gave, after a check of names, shapes, dtypes and values."""
+        """Put back what :meth:`state` gave, after a check of names, shapes, dtypes and values.
+
+        They do not say which data shaped them: that the bound data did not shape the prior is for you to see to.
+        """
         expected = self.state(which)
         if odd := sorted(expected.keys() ^ tensors.keys()):
             raise InvalidInput(f"the weights do not fit the model: {odd[0]!r} is in one of the two only")
@@ -272,7 +285,7 @@ class StochasticNetwork(nn.Module):
 
     def fingerprint(self, which: str = "posterior") -> str:
         """SHA-256 of the safetensors file that holds :meth:`state`."""
-        return hashlib.sha256(safetensors.torch.save(self.state(which))).hexdigest()
+        return _sha256(self.state(which))
 
     def fixed_part_changed(self) -> bool:
         """Whether a buffer or a frozen weight of the model is not what it was when the prior was frozen."""
@@ -282,8 +295,14 @@ class StochasticNetwork(nn.Module):
         return {f"fixed.{name}": t.detach() for name, t in self.model.state_dict().items()}
 
     def _fixed_fingerprint(self) -> str:
-        tensors = {name: t.cpu().contiguous().clone() for name, t in self._fixed().items()}
-        return hashlib.sha256(safetensors.torch.save(tensors)).hexdigest()
+        # Buffers that are not saved count too: they may learn all the same.
+        tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        return _sha256({name: t.detach() for name, t in tensors.items()})
+
+
+def _sha256(tensors: dict[str, Tensor]) -> str:
+    plain = {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
+    return hashlib.sha256(safetensors.torch.save(plain)).hexdigest()
 
 
 def _layers_to_draw(model: nn.Module) -> dict[str, nn.Module]:

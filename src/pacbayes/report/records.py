@@ -21,6 +21,7 @@ def read_history(path: Path) -> dict[str, list[Epoch]]:
         try:
             record = json.loads(line)
             stage = stages.setdefault(record.pop("stage"), [])
+            record.pop("prior_fingerprint", None)
             stage.append(Epoch(**record))
             whole = stages.keys() <= set(STAGES) and _is_epoch(stage[-1], len(stage) - 1)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

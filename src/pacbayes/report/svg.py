@@ -91,7 +91,7 @@ def round_steps(top: float, intervals: int = 4) -> list[Decimal]:
     ['0.00', '0.02', '0.04', '0.06', '0.08']
     """
     top = top if top > 0 else 1.0
-    unit = Decimal(10) ** math.floor(math.log10(top / intervals))
+    unit = Decimal(10) ** math.floor(math.log10(max(top / intervals, 1e-300)))
     exact = Decimal(str(float(top)))
     # The last is for a logarithm that came out a digit too low.
     choices = (unit * Decimal(factor) for factor in ("1", "2", "2.5", "5", "10", "20"))

@@ -17,7 +17,8 @@ from pacbayes.training.settings import Settings, check_type
 PRIORS = ("data-free", "learnt")
 MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-4", "cifar10": "cifar10-9"}
 
-_STAGES = ("pretraining", "prior_training", "posterior")
+STAGES = ("pretraining", "prior", "posterior")
+_TABLES = ("pretraining", "prior_training", "posterior")
 _POSTERIOR = Settings(epochs=20, rate=0.002, batch_size=64)
 
 
@@ -76,9 +77,8 @@ class Config:
         """What is trained, in order, each with a seed of its own."""
         named = {"pretraining": self.pretraining, "prior": self.prior_training} if self.learns_prior else {}
         named["posterior"] = self.posterior
-        order = ("pretraining", "prior", "posterior")
         return {
-            name: replace(settings, seed=derived_seed(self.seed, order.index(name)))
+            name: replace(settings, seed=derived_seed(self.seed, STAGES.index(name)))
             for name, settings in named.items()
             if settings is not None
         }
@@ -90,7 +90,7 @@ class Config:
         for name, value in options.items():
             if name not in known:
                 raise InvalidInput(f"unknown option {name!r}: choose one of {', '.join(sorted(known))}")
-            changes[name] = self._stage(name, value) if name in _STAGES else value
+            changes[name] = self._stage(name, value) if name in _TABLES else value
         return replace(self, **changes)
 
     def _stage(self, name: str, values: Any) -> Settings | None:
@@ -106,7 +106,7 @@ class Config:
     def to_toml(self) -> str:
         """The whole configuration; a stage that is left out is written ``epochs = 0``."""
         values = asdict(self)
-        stages = {name: values.pop(name) for name in _STAGES}
+        stages = {name: values.pop(name) for name in _TABLES}
         lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
         for stage, settings in stages.items():
             lines += ["", f"[{stage}]"]

@@ -16,7 +16,7 @@ from pacbayes.data import Data, load, split
 from pacbayes.errors import InvalidInput, MissingData, RunError
 from pacbayes.files import write_atomically
 from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.runs.config import Config
+from pacbayes.runs.config import STAGES, Config
 
 FILES = (
     "config.toml",
@@ -40,11 +40,12 @@ class SplitData:
     def record(self) -> dict[str, Any]:
         """Sizes and fingerprints."""
         parts = {"prior": self.prior, "bound": self.bound}
-        return {
+        sizes = {
             name: {"examples": len(data), "fingerprint": data.fingerprint()}
             for name, data in parts.items()
             if data is not None
         }
+        return {"shape": list(self.bound.shape), "classes": self.bound.classes, **sizes}
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,16 @@ class RunFolder:
         An existing run is only replaced on request.
         """
         run = cls(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            if not run.config_file.is_file():
-                raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
-            if not overwrite:
-                raise RunError(f"{path} holds a run already: name another folder, or use --resume or --overwrite")
-            for old in (*FILES, *(p.name for p in path.glob("checkpoint-*.safetensors"))):
-                (path / old).unlink(missing_ok=True)
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
+        own = run.own_files()
+        if path.exists() and not run.config_file.is_file() and set(path.iterdir()) - set(own):
+            raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
+        if run.config_file.is_file() and not overwrite:
+            raise RunError(f"{path} holds a run already: name another folder, or use --resume or --overwrite")
+        # Also what is left of a run that was killed while its folder was made.
+        for old in own:
+            old.unlink(missing_ok=True)
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(run.data_file, (json.dumps(data.record(), indent=2) + "\n").encode())
         write_atomically(run.config_file, config.to_toml().encode())
@@ -110,16 +114,43 @@ class RunFolder:
         self.check_data(data)
         return data
 
-    def check_data(self, data: SplitData) -> None:
+    def data_record(self) -> dict[str, Any]:
+        """What data.json holds."""
         try:
-            recorded = json.loads(self.data_file.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunError(f"{self.data_file} is not readable: {error}") from None
+            record = json.loads(self.data_file.read_text("utf-8"))
+            if all(type(n) is int and 0 < n < 2**31 for n in (*record["shape"], record["classes"])):
+                return dict(record)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            pass
+        raise RunError(f"{self.data_file} is missing or damaged")
+
+    def check_data(self, data: SplitData) -> None:
+        """Refuse other data than those the run was started with."""
+        recorded = self.data_record()
         if recorded != data.record():
             raise RunError(f"the data are not those that the run in {self.path} was started with (see data.json)")
 
+    def own_files(self) -> list[Path]:
+        """The files in the folder that a run makes."""
+        checkpoints = (f"checkpoint-{stage}.safetensors" for stage in STAGES)
+        names = [*FILES, *checkpoints]
+        return [path for name in names for path in (self.path / name, self.path / f".{name}.partial") if path.exists()]
+
+    def remove_checkpoints(self) -> None:
+        for stage in STAGES:
+            self.checkpoint_file(stage).unlink(missing_ok=True)
+
     def config(self) -> Config:
         return Config.read(self.config_file)
+
+    def prior_in_history(self) -> str:
+        """The prior's fingerprint, as the first line of the posterior's history has it; empty if there is none."""
+        try:
+            with self.history_file.open(encoding="utf-8") as file:
+                records = (json.loads(line) for line in file)
+                return next(str(r["prior_fingerprint"]) for r in records if r["stage"] == "posterior")
+        except (OSError, ValueError, LookupError, TypeError, StopIteration, RecursionError):
+            return ""
 
     def save_weights(self, net: StochasticNetwork, which: str) -> None:
         write_atomically(self.weights_file(which), safetensors.torch.save(net.state(which)))
@@ -133,17 +164,19 @@ class RunFolder:
         except (SafetensorError, ValueError) as error:
             raise RunError(f"{path} is not a safetensors file: {error}") from None
 
-    def network(self, shape: tuple[int, ...], classes: int, device: str | None = None) -> StochasticNetwork:
+    def network(self, device: str | None = None) -> StochasticNetwork:
         """The trained network: posterior and prior from their files, on the run's device or another."""
-        config = self.config()
+        config, record = self.config(), self.data_record()
         if device is not None:
             config = config.with_options({"device": device})
-        net = new_network(config, shape, classes)
+        net = new_network(config, tuple(record["shape"]), record["classes"])
         try:
             for which in ("prior", "posterior"):
                 net.load_state(self.read_weights(which), which)
         except InvalidInput as error:
             raise RunError(f"{self.path}: {error}") from None
+        if self.prior_in_history() != net.fingerprint("prior"):
+            raise RunError(f"{self.path}: prior.safetensors is not the prior that the posterior was trained from")
         net.objective = config.posterior.objective
         return net
 

@@ -11,18 +11,15 @@ from pacbayes.certificates.monte_carlo import chunk_size
 from pacbayes.data import Data
 from pacbayes.errors import InvalidInput
 from pacbayes.runs.folder import RunFolder
-from pacbayes.runs.train import trained_network
 from pacbayes.seeds import check_seed
 
 
 @torch.no_grad()
 def predict_run(run: RunFolder, inputs: Tensor, seed: int | None = None, device: str | None = None) -> Tensor:
     """A label for each input [n, ...]; what the certificate promises is the risk of just this."""
-    net, bound_data = trained_network(run, device)
-    if tuple(inputs.shape[1:]) != bound_data.shape:
-        raise InvalidInput(
-            f"the network takes examples of shape {list(bound_data.shape)}, not {list(inputs.shape[1:])}"
-        )
+    net, shape = run.network(device), run.data_record()["shape"]
+    if list(inputs.shape[1:]) != shape:
+        raise InvalidInput(f"the network takes examples of shape {shape}, not {list(inputs.shape[1:])}")
     seed = secrets.randbits(63) if seed is None else seed
     check_seed(seed)
     generator = torch.Generator(net.mean.device).manual_seed(seed)

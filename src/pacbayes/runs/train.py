@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 from pacbayes.data import Data
+from pacbayes.errors import NonFinite
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder, new_network, training_data
@@ -34,6 +37,7 @@ def train_run(
         run = RunFolder.open(path, finished=False)
         if not run.weights_file("posterior").is_file():
             drain(training_run(run, checkpoint_seconds, watch))
+        run.remove_checkpoints()
         return run
     config = config or Config()
     # Everything that can be wrong shows before the folder is made.
@@ -56,17 +60,23 @@ def training_run(
 
     with run.history_file.open("w", encoding="utf-8") as history:
 
-        def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, object]:
+        def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, None]:
             total = len(learning_rates(settings))
 
             def note(epoch: Epoch) -> None:
-                history.write(f'{{"stage": "{name}", {epoch.line()[1:]}\n')
+                line: dict[str, Any] = {"stage": name}
+                if name == "posterior" and epoch.epoch == 0:
+                    line["prior_fingerprint"] = net.fingerprint("prior")
+                history.write(json.dumps(line | epoch.record()) + "\n")
                 history.flush()
                 if watch is not None:
                     watch(name, total, epoch)
 
             checkpoint = Checkpoint(run.checkpoint_file(name), checkpoint_seconds)
-            return fitting(net, data, settings, note, checkpoint)
+            try:
+                yield from fitting(net, data, settings, note, checkpoint)
+            except NonFinite as error:
+                raise NonFinite(f"{name}, {error}") from None
 
         stages = config.stages()
         posterior = stages.pop("posterior")
@@ -78,11 +88,13 @@ def training_run(
         run.save_weights(net, "prior")
         yield from stage("posterior", split.bound, posterior)
     run.save_weights(net, "posterior")
-    for name in config.stages():
-        run.checkpoint_file(name).unlink(missing_ok=True)
+    run.remove_checkpoints()
 
 
 def trained_network(run: RunFolder, device: str | None = None) -> tuple[StochasticNetwork, Data]:
     """The network of a finished run, and its bound data."""
-    data = run.data().bound
-    return run.network(data.shape, data.classes, device), data
+    data = run.data()
+    net = run.network(device)
+    if data.prior is not None:
+        net.prior_trained_on = [data.prior]
+    return net, data.bound

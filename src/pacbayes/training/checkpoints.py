@@ -45,6 +45,3 @@ class Checkpoint:
                 return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise RunError(f"{self.path} is not a checkpoint ({error}): delete it to start the stage again") from None
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)

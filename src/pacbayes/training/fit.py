@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from torch import Tensor
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import Data, as_data
-from pacbayes.errors import InvalidInput, NonFinite, RunError
+from pacbayes.errors import InvalidInput, NonFinite, PacBayesError, RunError
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.engine import Engine, engine_for
@@ -39,8 +38,9 @@ class Epoch:
     """(3a) at this risk and penalty, kappa = 1: an estimate, not a certificate."""
     lam: float | None = None
 
-    def line(self) -> str:
-        return json.dumps({k: v for k, v in asdict(self).items() if v is not None})
+    def record(self) -> dict[str, Any]:
+        """For a line of JSON: without lambda, where there is none."""
+        return {k: v for k, v in asdict(self).items() if v is not None}
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,17 @@ def fitting(
     best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
     kept = 0
+    # What a checkpoint is of: continued with other data or another prior, a training would not be what it says.
+    identity = (
+        {}
+        if checkpoint is None
+        else {"data": data.fingerprint(), "prior": net.fingerprint("prior"), **asdict(settings)}
+    )
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         tensors, note = saved
         try:
+            if note["of"] != identity:
+                raise KeyError
             epochs = [Epoch(**line) for line in note["epochs"]]
             kept = epochs[note["kept"]].epoch
             stage.load(tensors)
@@ -133,14 +141,14 @@ def fitting(
             stage.load(good)
             raise NonFinite(
                 f"epoch {number}: {fault}; the weights are back where they were before it. "
-                "Try a smaller rate, or a larger prior variance"
+                "Try a smaller rate, a larger prior variance, or inputs of size about 1"
             ) from None
         good = stage.state()
         if settings.keeps_last or not best or epochs[-1].bound < epochs[kept].bound:
             best, kept = {name: good[name] for name in ("mean", "rho")}, number
         if checkpoint is not None:
             tensors = good | ({f"best_{name}": t for name, t in best.items()} if kept != number else {})
-            note = {"epochs": [asdict(e) for e in epochs], "kept": kept}
+            note = {"of": identity, "epochs": [asdict(e) for e in epochs], "kept": kept}
             checkpoint.save(tensors, note, now=number + 1 == len(rates))
         if callback is not None:
             callback(epochs[-1])
@@ -188,9 +196,10 @@ def check_fit(net: StochasticNetwork, data: Data, settings: Settings) -> None:
     """Refuse too few examples, or a shape the model does not take, in one clear line and before any work."""
     penalty(0.0, len(data), settings.delta)
     try:
-        with torch.no_grad():
-            net(data.x[:1].to(net.mean.device), "mean")
-    except RuntimeError as error:
+        net.check_examples(data.x)
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, PacBayesError):
+            raise
         raise InvalidInput(
             f"the model does not take examples of shape {list(data.shape)}: {str(error).splitlines()[0]}"
         ) from None

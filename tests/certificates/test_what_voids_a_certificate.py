@@ -1,0 +1,158 @@
+"""Models and calls for which no certificate is valid: each is refused, in words that name the cause."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pacbayes import certify, fit, holdout_bound, split, stochastic
+from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput, RunError, UnsupportedModel
+from pacbayes.runs import RunFolder, verify_run
+from pacbayes.runs.certify import certify_run
+from pacbayes.runs.config import Config
+from pacbayes.runs.train import train_run
+from pacbayes.training import Checkpoint
+
+
+def noise(m=60, features=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return as_data(
+        (torch.randn(m, features, generator=generator), torch.randint(2, (m,), generator=generator)), classes=2
+    )
+
+
+class Applied(nn.Module):
+    """A function around and between two Linear layers."""
+
+    def __init__(self, forward, hidden=4):
+        super().__init__()
+        self.first, self.last, self.way = nn.Linear(hidden, hidden), nn.Linear(hidden, 2), forward
+
+    def forward(self, x):
+        return self.way(self, x)
+
+
+def folded(net, x):
+    positions = x.view(-1, 2, 2).repeat(1, 1, 2)
+    return net.last(net.first(positions.flatten(0, 1)).view(len(x), 2, -1).mean(1))
+
+
+def again(net, x):
+    return net.last(net.first(net.first(x)) if len(x) > 1 else net.first(x))
+
+
+def batch_statistics(net, x):
+    hidden = net.first(x)
+    return net.last(nn.functional.batch_norm(hidden, None, None, training=True) if len(x) > 1 else hidden)
+
+
+MIXING = {
+    "positions folded into the batch": folded,
+    "positions first": lambda net, x: net.last(net.first(x.expand(5, *x.shape)).mean(0)),
+    "the mean of the batch": lambda net, x: net.last(net.first(x) + x.mean(0)),
+    "a softmax over the batch": lambda net, x: net.last(net.first(x).softmax(0)),
+    "a layer used again in larger batches": again,
+    "batch statistics": batch_statistics,
+}
+ISSUES = [lambda net, data: certify(net, data, draws=20), holdout_bound, lambda net, data: fit(net, data, epochs=1)]
+
+
+@pytest.mark.parametrize("issue", ISSUES)
+@pytest.mark.parametrize("name", MIXING)
+def test_examples_must_not_mix(name, issue):
+    with pytest.raises(UnsupportedModel):
+        issue(stochastic(Applied(MIXING[name]), 0.01), noise())
+
+
+def test_a_model_that_keeps_positions_behind_the_examples_is_taken():
+    def way(net, x):
+        return net.last(net.first(x[:, None].expand(-1, 3, -1)).mean(1))
+
+    assert certify(stochastic(Applied(way), 0.01), noise(), draws=20).m == 60
+
+
+def test_a_buffer_that_is_not_saved_counts_too():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model.register_buffer("memory", torch.zeros(3), persistent=False)
+    net = stochastic(model, 0.01)
+    net.model.memory += 1
+    for issue in (lambda: certify(net, noise(), draws=10), lambda: holdout_bound(net, noise())):
+        with pytest.raises(UnsupportedModel, match="buffer"):
+            issue()
+
+
+def test_a_normalisation_put_back_into_training_mode_stays_fixed():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4).requires_grad_(False), nn.Linear(4, 2)).eval()
+    net = stochastic(model, 0.01)
+    net.model.train()
+    certify(net, noise(), draws=10)
+    assert not net.model.training and not net.fixed_part_changed()
+
+
+def test_examples_taken_twice_do_not_count_twice():
+    data = noise().take(np.repeat(np.arange(60), 3))
+    with pytest.raises(InvalidInput, match="taken twice"):
+        certify(stochastic(nn.Linear(4, 2), 0.01), data, draws=10)
+
+
+@pytest.mark.parametrize("spoil", ["every row twice", "other labels", "a tenth"])
+def test_prior_data_by_another_way_are_found(spoil):
+    data, net = noise(), stochastic(nn.Linear(4, 2), 0.01)
+    seen = {
+        "every row twice": (torch.cat([data.x, data.x]), torch.cat([data.y, data.y])),
+        "other labels": (data.x, 1 - data.y),
+        "a tenth": (torch.cat([data.x[:6], noise(seed=1).x]), torch.cat([data.y[:6], data.y])),
+    }[spoil]
+    fit(net, seen, epochs=1)
+    net.freeze_prior()
+    with pytest.raises(InvalidInput, match="prior was trained on"):
+        certify(net, data, draws=10)
+
+
+@pytest.mark.parametrize("change", ["data", "settings", "prior"])
+def test_a_checkpoint_goes_on_only_where_it_was_made(change, tmp_path):
+    """A file used for the prior and then for the posterior would make a prior that has seen the bound data."""
+    data, checkpoint = noise(), Checkpoint(tmp_path / "c.safetensors")
+    fit(stochastic(nn.Linear(4, 2), 0.01), data, epochs=2, checkpoint=checkpoint)
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    fit(stochastic(model, 0.01), data, epochs=2, checkpoint=Checkpoint(tmp_path / "d.safetensors"))
+    other = noise(seed=1) if change == "data" else data
+    net = stochastic(model, 0.02 if change == "prior" else 0.01)
+    with pytest.raises(RunError, match="not a checkpoint of this training"):
+        fit(net, other, epochs=3 if change == "settings" else 2, checkpoint=Checkpoint(tmp_path / "d.safetensors"))
+
+
+def test_a_prior_exchanged_after_training_is_found(tmp_path):
+    data = noise(100)
+    np.savez(tmp_path / "data.npz", x=data.x, y=data.y)
+    config = Config(data=str(tmp_path / "data.npz")).with_options(
+        {"pretraining": {"epochs": 1}, "prior_training": {"epochs": 1}, "posterior": {"epochs": 1}}
+    )
+    run = train_run(config, tmp_path / "run")
+    certify_run(run, draws=50, test_draws=2)
+    assert {check.status for check in verify_run(run, recompute=True)} == {"passed"}
+    run.weights_file("prior").write_bytes(run.weights_file("posterior").read_bytes())
+    with pytest.raises(RunError, match="not the prior that the posterior was trained from"):
+        certify_run(RunFolder.open(run.path), draws=50, test_draws=2)
+
+
+def test_a_folder_that_a_killed_run_left_half_made_can_be_used(tmp_path):
+    data = noise(100)
+    np.savez(tmp_path / "data.npz", x=data.x, y=data.y)
+    config = Config(data=str(tmp_path / "data.npz"), prior="data-free").with_options({"posterior": {"epochs": 1}})
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data.json").write_text("{}")
+    (tmp_path / "run" / ".config.toml.partial").write_text("da")
+    run = train_run(config, tmp_path / "run")
+    (run.path / "checkpoint-posterior.safetensors").write_bytes(b"left by a kill")
+    train_run(None, run.path, resume=True)
+    assert not run.checkpoint_file("posterior").exists()
+
+
+def test_overlap_is_exact_for_parts_of_the_same_data():
+    data = noise(100)
+    prior_data, bound_data = split(data, 0.5)
+    assert not bound_data.overlaps(prior_data)
+    assert bound_data.overlaps(data.take(bound_data.source[1][:1])), "one example is enough"
