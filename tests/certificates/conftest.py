@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -13,15 +13,6 @@ from mpmath import mpf
 from torch import nn
 
 from pacbayes.networks import StochasticNetwork, stochastic
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    """Tensors here are tiny, and test workers share the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def inverse(q: mpf, c: mpf) -> mpf:

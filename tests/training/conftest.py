@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,15 +12,6 @@ from pacbayes.bounds import kl_inverse, misclassification_probability, penalty
 from pacbayes.networks import StochasticNetwork, stochastic
 
 Problem = tuple[Tensor, Tensor]
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    """Tensors here are tiny, and test workers share the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
