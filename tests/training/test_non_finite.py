@@ -30,11 +30,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, part: str, at: int) -> None:
         value = divergence(net, exact)
         if exact or next(calls) != at:
             return value
-        if part == "the objective":
-            return value * math.inf + 1
-        vector = net.mean if part == "the gradient of the means" else net.rho
-        # The value is 0 and its slope 0 * inf.
-        return value + torch.sqrt(vector[0] * 0)
+        return value * math.inf + 1
 
     if part == "the risk":
         monkeypatch.setattr(StochasticNetwork, "conditional_moments", bad_moments)
@@ -60,6 +56,22 @@ def test_the_first_non_finite_part_is_named_with_its_place(part, at, blobs, smal
     assert len(weights) == at // STEPS_PER_EPOCH + 1
     assert torch.equal(net.mean, weights[-1][0]) and torch.equal(net.rho, weights[-1][1])
     assert bool(net.mean.isfinite().all()) and bool(net.rho.isfinite().all())
+
+
+@pytest.mark.parametrize("which", ["mean", "rho"])
+def test_a_gradient_that_is_not_finite_is_noticed_and_undone(which, blobs, small_net, monkeypatch):
+    divergence = StochasticNetwork.kl_at
+
+    def bad_slope(net, mean, rho, exact=False):
+        # The value is 0 and its slope 0 * inf.
+        return divergence(net, mean, rho, exact) + torch.sqrt((mean if which == "mean" else rho)[0] * 0)
+
+    net = small_net()
+    before = net.mean.detach().clone()
+    monkeypatch.setattr(StochasticNetwork, "kl_at", bad_slope)
+    with pytest.raises(NonFinite, match="epoch 0: "):
+        fit(net, blobs(30), epochs=2, batch_size=10)
+    assert torch.equal(net.mean, before) and bool(net.rho.isfinite().all())
 
 
 def test_before_the_first_epoch_there_is_no_other_to_go_back_to(blobs, small_net, monkeypatch):

@@ -1,4 +1,4 @@
-"""``pacbayes reproduce``: a table of the paper, row by row."""
+"""``pacbayes reproduce``: a table or figure of the paper, row by row."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import typer
 
 from pacbayes.cli.progress import errors
 from pacbayes.errors import InvalidInput
-from pacbayes.experiments import experiments, write_tables
+from pacbayes.experiments import Experiment, Row, experiments, referred, reproduce_affine, write_tables
 from pacbayes.experiments import reproduce as reproduce_rows
 
 
 def reproduce(
     experiment: Annotated[str | None, typer.Argument(help="Which one; --list shows them.")] = None,
     show: Annotated[bool, typer.Option("--list", help="Show the experiments and their rows.")] = False,
-    tables: Annotated[bool, typer.Option("--tables", help="Write results/README.md from the result files.")] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Write results/README.md and its figures from the result files.")
+    ] = False,
     rows: Annotated[str | None, typer.Option(help="Only these rows, separated by commas. [default: all]")] = None,
     schedule: Annotated[
-        str, typer.Option(help="paper (its protocol) or short (fewer epochs, nothing else).")
+        str, typer.Option(help="paper (its protocol) or short (another schedule or batch size, nothing else).")
     ] = "paper",
     concurrent: Annotated[int, typer.Option(min=1, help="Trainings at a time on the device.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every row.")] = 0,
@@ -32,9 +34,8 @@ def reproduce(
     work: Annotated[Path, typer.Option(help="The folder for the runs; interrupted ones go on.")] = Path(
         "runs/reproduce"
     ),
-    draws: Annotated[int, typer.Option(min=1, help="Independent Monte-Carlo terms of each certificate.")] = 150_000,
 ) -> None:
-    """Run a table of the paper, and append each finished row to results/ID.jsonl.
+    """Run a table or figure of the paper, and append each finished row to results/ID.jsonl.
 
     Rows that are there already are not run again; a row that was cut off goes on where it was.
     """
@@ -44,18 +45,29 @@ def reproduce(
         return
     if show or experiment is None:
         for item in known.values():
-            print(f"{item.name}: {item.title} ({item.source})")
-            print(f"    {', '.join(item.rows)}")
+            print(f"{item.name}: {item.title} ({item.source}), {len(item.rows)} rows")
+            print(f"    {', '.join(item.rows[:20])}{', …' if len(item.rows) > 20 else ''}")
         return
     if experiment not in known:
         raise InvalidInput(f"there is no experiment {experiment!r}: choose one of {', '.join(known)}")
     chosen = known[experiment]
     names = [name.strip() for name in rows.split(",")] if rows else list(chosen.rows)
-    configured = [chosen.configured(name, schedule, seed, device) for name in names]
-    if data_folder:
-        configured = [row.with_options({"data_folder": data_folder}) for row in configured]
-    path = results / f"{experiment}.jsonl"
-    reproduce_rows(
-        configured, work, path, concurrent=concurrent, draws=draws, say=lambda line: errors.print(line, highlight=False)
-    )
-    print(f"Results: {path}")
+
+    def say(line: str) -> None:
+        errors.print(line, highlight=False)
+
+    def configured(of: Experiment, name: str) -> Row:
+        row = of.configured(name, schedule, seed, device)
+        return row.with_options({"data_folder": data_folder}) if data_folder else row
+
+    if chosen.kind == "affine":
+        for name in names:
+            entry, of = chosen.entry(name), configured(*referred(known, chosen, name))
+            realisations = chosen.content["realisations"]
+            reproduce_affine(experiment, name, of, realisations, entry["paper"], work, results, say)
+        print(f"Results: {results / experiment}.jsonl")
+        return
+    pairs = [referred(known, chosen, name) if chosen.kind == "headline" else (chosen, name) for name in names]
+    wanted = [configured(*pair) for pair in pairs]
+    reproduce_rows(wanted, work, results, concurrent=concurrent, say=say)
+    print(f"Results: {', '.join(sorted({f'{results / row.experiment}.jsonl' for row in wanted}))}")

@@ -5,6 +5,7 @@ import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from pacbayes.errors import DataError, InvalidInput, MissingData
 
 # Two-class versions, as in much of the literature: the first five classes against the last five.
 _BINARY = {f"{name}-binary": name for name in ("digits", "mnist", "fashion-mnist")}
+
+# What is in memory already is not read and checked again: several runs of one process share it.
+_in_use: WeakValueDictionary[tuple[str, ...], Data] = WeakValueDictionary()
 
 
 def load(
@@ -45,7 +49,10 @@ def load(
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InvalidInput(f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz{hint}")
-    data = _load_entry(original, ENTRIES[original], part, data_folders(folder), download)
+    folders = data_folders(folder)
+    key = (original, part, *map(str, folders))
+    if (data := _in_use.get(key)) is None:
+        _in_use[key] = data = _load_entry(original, ENTRIES[original], part, folders, download)
     return data if name == original else _binary(data, name)
 
 

@@ -1,7 +1,16 @@
 """The paper's experiments: configurations as data files, one runner, results with their provenance."""
 
-from pacbayes.experiments.catalogue import Experiment, Row, experiments
-from pacbayes.experiments.runner import read_results, reproduce
+from pacbayes.experiments.catalogue import Experiment, Row, experiments, referred
+from pacbayes.experiments.runner import read_results, reproduce, reproduce_affine
 from pacbayes.experiments.tables import write_tables
 
-__all__ = ["Experiment", "Row", "experiments", "read_results", "reproduce", "write_tables"]
+__all__ = [
+    "Experiment",
+    "Row",
+    "experiments",
+    "read_results",
+    "referred",
+    "reproduce",
+    "reproduce_affine",
+    "write_tables",
+]

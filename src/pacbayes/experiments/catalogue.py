@@ -1,7 +1,8 @@
-"""The paper's tables as data files: each row a configuration, beside the paper's own numbers for it."""
+"""The paper's tables and figures as data files: each row a configuration, beside the paper's own numbers for it."""
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,11 @@ from pacbayes.errors import InvalidInput
 from pacbayes.runs import Config
 
 SCHEDULES = ("paper", "short")
+KINDS = {
+    "training": "each row is trained and certified",
+    "affine": "each row names a row of another experiment, whose bound is looked at around its estimated risk",
+    "headline": "each row names a row of another experiment, and stands for the best of its kind there",
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,10 @@ class Row:
     schedule: str
     config: Config
     paper: dict[str, float]
+    draws: int = 150_000
+    """Monte-Carlo terms of the certificate, the paper's N."""
+    test_draws: int = 1000
+    """Drawn networks whose error on the test data is averaged."""
 
     def with_options(self, options: dict[str, Any]) -> Row:
         return replace(self, config=self.config.with_options(options))
@@ -33,26 +43,35 @@ class Experiment:
     title: str
     source: str
     rows: tuple[str, ...]
-    _content: dict[str, Any]
+    content: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return str(self.content.get("kind", "training"))
+
+    def entry(self, row: str) -> dict[str, Any]:
+        """What the file has for a row."""
+        if row not in self.rows:
+            raise InvalidInput(f"{self.name} has no row {row!r}: choose from {', '.join(self.rows)}")
+        return dict(next(entry for entry in self.content["rows"] if entry["row"] == row))
 
     def configured(self, row: str, schedule: str, seed: int, device: str) -> Row:
         """A row with a schedule: base, then schedule, then the row's own values."""
-        if row not in self.rows:
-            raise InvalidInput(f"{self.name} has no row {row!r}: choose from {', '.join(self.rows)}")
         if schedule not in SCHEDULES:
             raise InvalidInput(f"unknown schedule {schedule!r}: choose one of {', '.join(SCHEDULES)}")
-        values = dict(next(r for r in self._content["rows"] if r["row"] == row))
+        values = self.entry(row)
         values.pop("row")
         paper = values.pop("paper", {})
+        counts = {name: self.content[name] for name in ("draws", "test_draws") if name in self.content}
         config = Config()
         if device.startswith("cuda"):
             # What a GPU is fast at; the results stay the same within their noise.
             fast = {"precision": "bf16", "evaluate": "running"}
             config = config.with_options(dict.fromkeys(("pretraining", "prior_training", "posterior"), fast))
-        for options in (self._content["base"], self._content["schedules"][schedule], values):
+        for options in (self.content["base"], self.content["schedules"][schedule], values):
             config = config.with_options(options)
         config = config.with_options({"seed": seed, "device": device})
-        return Row(self.name, row, schedule, config, paper)
+        return Row(self.name, row, schedule, config, paper, **counts)
 
 
 def experiments(folder: Path) -> dict[str, Experiment]:
@@ -61,15 +80,49 @@ def experiments(folder: Path) -> dict[str, Experiment]:
         raise InvalidInput(
             f"there is no folder {folder} with experiments: run this in a checkout, or name it with --folder"
         )
-    return {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
+    known = {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
+    for experiment in known.values():
+        for entry in experiment.content["rows"]:
+            if "of" in entry:
+                referred(known, experiment, entry["row"])
+    return known
+
+
+def referred(known: dict[str, Experiment], experiment: Experiment, row: str) -> tuple[Experiment, str]:
+    """The experiment and the row there that a row of an affine or headline experiment is about."""
+    of = experiment.entry(row)["of"]
+    if of["experiment"] not in known or of["row"] not in known[of["experiment"]].rows:
+        raise InvalidInput(f"{experiment.name}, {row}: there is no row {of['row']!r} in {of['experiment']!r}")
+    return known[of["experiment"]], str(of["row"])
 
 
 def _read(path: Path) -> Experiment:
     try:
         content = tomllib.loads(path.read_text("utf-8"))
+        if "grid" in content:
+            content["rows"] = _grid_rows(content.pop("grid"))
         rows = tuple(row["row"] for row in content["rows"])
-        if not {"base", "schedules"} <= content.keys() or not set(SCHEDULES) <= content["schedules"].keys():
+        kind = content.get("kind", "training")
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind {kind!r}: choose one of {', '.join(KINDS)}")
+        if kind != "training" and not all({"experiment", "row"} <= row["of"].keys() for row in content["rows"]):
+            raise ValueError("each row needs of = { experiment = ..., row = ... }")
+        if kind == "training" and not set(SCHEDULES) <= content["schedules"].keys():
             raise ValueError("it needs [base], [schedules.paper] and [schedules.short]")
         return Experiment(path.stem, content["title"], content["source"], rows, content)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is not an experiment: {error}") from None
+
+
+def _grid_rows(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values of each option; an option of a stage is written ``"posterior.kappa"``."""
+    rows = []
+    for values in itertools.product(*grid.values()):
+        row: dict[str, Any] = {}
+        words = []
+        for option, value in zip(grid, values, strict=True):
+            stage, _, name = option.rpartition(".")
+            (row.setdefault(stage, {}) if stage else row)[name] = value
+            words.append(value if isinstance(value, str) else f"{name} {value:g}")
+        rows.append({"row": " ".join(words), **row})
+    return rows

@@ -14,24 +14,28 @@ from typing import Any
 
 import torch
 
+from pacbayes.certificates.certify import versions
 from pacbayes.errors import RunError
+from pacbayes.experiments.affine import affine_check
 from pacbayes.experiments.catalogue import Row
 from pacbayes.runs import RunFolder, certify_run
 from pacbayes.runs.folder import training_data
-from pacbayes.runs.train import Watch, training_run
+from pacbayes.runs.train import Watch, trained_network, training_run
+from pacbayes.training.fit import drain
 
 Say = Callable[[str], None]
 
 
-def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int = 1, draws: int = 150_000,
-              test_draws: int = 1000, say: Say = print) -> None:  # fmt: skip
-    """Train and certify each row that has no result yet; an interrupted row goes on where its run folder stands."""
-    done = {_key(line) for line in read_results(results)}
-    waiting = [row for row in rows if (row.experiment, row.row, row.schedule, row.config.seed) not in done]
+def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int = 1, say: Say = print) -> None:
+    """Train and certify each row that has no result yet; an interrupted row goes on where its run folder stands.
+
+    Each finished row is appended to ``EXPERIMENT.jsonl`` in the folder ``results``.
+    """
+    waiting = [row for row in rows if not _done(results, row.experiment, row.row, row)]
     running: list[Generator[None, None, None]] = []
     while waiting or running:
         while waiting and len(running) < concurrent:
-            running.append(_row(waiting.pop(0), work, results, draws, test_draws, say))
+            running.append(_row(waiting.pop(0), work, results, say))
         for job in list(running):
             try:
                 next(job)
@@ -39,37 +43,61 @@ def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int
                 running.remove(job)
 
 
-def _row(row: Row, work: Path, results: Path, draws: int, test_draws: int, say: Say) -> Generator[None, None, None]:
-    label = f"{row.experiment}, {row.row}, {row.schedule}"
-    path = work / row.experiment / re.sub(r"[^A-Za-z0-9.]+", "-", f"{row.row} {row.schedule} {row.config.seed}")
-    if path.exists():
-        run = RunFolder.open(path, finished=False)
-    else:
-        run = RunFolder.create(path, row.config, training_data(row.config))
+def reproduce_affine(
+    experiment: str, name: str, of: Row, realisations: int, paper: dict[str, float], work: Path, results: Path,
+    say: Say = print,
+) -> None:  # fmt: skip
+    """One row of the affine check: train the row ``of`` unless its run is there, then look at its bound."""
+    if _done(results, experiment, name, of):
+        return
+    run = _folder(of, work)
+    drain(_trained(run, of, say))
+    net, bound_data = trained_network(run)
     start = time.monotonic()
-    if not run.weights_file("posterior").is_file():
-        yield from training_run(run, 20.0, _watch(label, say))
+    found = affine_check(net, bound_data, realisations, of.config.seed, of.config.posterior.delta)
+    _append(results, {
+        "experiment": experiment, "row": name, "schedule": of.schedule, "seed": of.config.seed,
+        "of": {"experiment": of.experiment, "row": of.row}, **found, "seconds": round(time.monotonic() - start, 2),
+        **_provenance(of), "paper": paper,
+    })  # fmt: skip
+    say(f"{experiment}, {name}: the slope varies by {100 * found['slope_variation']:.2f} %")
+
+
+def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None, None]:
+    run = _folder(row, work)
+    start = time.monotonic()
+    yield from _trained(run, row, say)
     if row.config.device.startswith("cuda"):
         torch.cuda.synchronize()
     trained = time.monotonic() - start
     start = time.monotonic()
-    certificate, evaluation = certify_run(run, draws=draws, test_draws=test_draws, seed=row.config.seed)
-    record = {
+    certificate, evaluation = certify_run(run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed)
+    _append(results, {
         "experiment": row.experiment, "row": row.row, "schedule": row.schedule,
         "method": row.config.posterior.method, "prior_variance": row.config.prior_variance,
         "kappa": row.config.posterior.kappa, "momentum": row.config.posterior.momentum,
         **{name: value for name, value in asdict(certificate).items() if not name.endswith("fingerprint")},
         "test_error": evaluation.test_error, "test_error_sd": evaluation.test_error_sd,
-        "holdout_bound": evaluation.holdout_bound, "train_seconds": round(trained, 2),
-        "certify_seconds": round(time.monotonic() - start, 2), "device": device_name(row.config.device),
-        "commit": commit(), "paper": row.paper,
-    }  # fmt: skip
-    record["seed"] = row.config.seed
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with results.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+        "test_draws": evaluation.test_draws, "holdout_bound": evaluation.holdout_bound,
+        "train_seconds": round(trained, 2), "certify_seconds": round(time.monotonic() - start, 2),
+        "seed": row.config.seed, **_provenance(row), "paper": row.paper,
+    })  # fmt: skip
     paper = row.paper.get("risk_bound")
-    say(f"{label}: bound {certificate.risk_bound:.4f}" + (f" (paper {paper:.4f})" if paper is not None else ""))
+    compared = f" (paper {paper:.4f})" if paper is not None else ""
+    say(f"{row.experiment}, {row.row}, {row.schedule}: bound {certificate.risk_bound:.4f}{compared}")
+
+
+def _folder(row: Row, work: Path) -> RunFolder:
+    """The row's run folder, made if it is not there."""
+    path = work / row.experiment / re.sub(r"[^A-Za-z0-9.]+", "-", f"{row.row} {row.schedule} {row.config.seed}")
+    if path.exists():
+        return RunFolder.open(path, finished=False)
+    return RunFolder.create(path, row.config, training_data(row.config))
+
+
+def _trained(run: RunFolder, row: Row, say: Say) -> Generator[None, None, None]:
+    if not run.weights_file("posterior").is_file():
+        yield from training_run(run, 20.0, _watch(f"{row.experiment}, {row.row}, {row.schedule}", say))
 
 
 def _watch(label: str, say: Say) -> Watch:
@@ -91,8 +119,20 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         raise RunError(f"{path} is damaged: {error}") from None
 
 
-def _key(record: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(record[name] for name in ("experiment", "row", "schedule", "seed"))
+def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
+    wanted = (name, row.schedule, row.config.seed)
+    records = read_results(results / f"{experiment}.jsonl")
+    return any((r["row"], r["schedule"], r["seed"]) == wanted for r in records)
+
+
+def _append(results: Path, record: dict[str, Any]) -> None:
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / f"{record['experiment']}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def _provenance(row: Row) -> dict[str, Any]:
+    return {"device": device_name(row.config.device), "versions": versions(), "commit": commit()}
 
 
 def device_name(device: str) -> str:

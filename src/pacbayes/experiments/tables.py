@@ -1,11 +1,12 @@
-"""``results/README.md``: the result files as tables beside the paper's numbers. Nothing in it is written by hand."""
+"""``results/README.md``: the result files as tables and figures beside the paper's. Nothing in it is by hand."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from pacbayes.experiments.catalogue import Experiment
+from pacbayes.experiments.catalogue import Experiment, referred
+from pacbayes.experiments.figures import affine_figure, grid_figure
 from pacbayes.experiments.runner import read_results
 from pacbayes.files import write_atomically
 
@@ -14,35 +15,109 @@ _HEADINGS = (
     "commit",
 )  # fmt: skip
 _COLUMNS = ("empirical_risk", "test_error", "penalty", "risk_bound")
+_INTRODUCTION = (
+    "Made by `pacbayes reproduce --tables` from the `.jsonl` files in this folder, which hold every number with its "
+    "configuration, seed, machine, time and commit. Each cell is ours, then the paper's. Bounds hold with probability "
+    "at least 96.5 % over the draw of the data (delta = .025, delta' = .01), by equation (final_bound) of the paper."
+)
 
 
 def write_tables(known: dict[str, Experiment], results: Path) -> Path:
     """Write the page for all experiments; rows that were not run are shown as not run."""
-    parts = [
-        "# Results",
-        "Made by `pacbayes reproduce --tables` from the `.jsonl` files in this folder, which hold every number with "
-        "its configuration, seed, machine, time and commit. Each cell is ours, then the paper's. Bounds hold with "
-        "probability at least 96.5 % over the draw of the data (delta = .025, delta' = .01), by equation (final_bound) "
-        "of the paper.",
-    ]
-    for experiment in known.values():
-        parts += [f"## {experiment.name}: {experiment.title} ({experiment.source})", _table(experiment, results)]
+    parts = ["# Results", _INTRODUCTION]
+    # What sums up the others comes first.
+    for experiment in sorted(known.values(), key=lambda e: (e.kind != "headline", e.name)):
+        parts += [
+            f"## {experiment.name}: {experiment.title} ({experiment.source})",
+            _section(experiment, known, results),
+        ]
     path = results / "README.md"
     write_atomically(path, ("\n\n".join(parts) + "\n").encode())
     return path
 
 
-def _table(experiment: Experiment, results: Path) -> str:
+def _section(experiment: Experiment, known: dict[str, Experiment], results: Path) -> str:
+    if experiment.kind == "headline":
+        return headline_table(experiment, known, results)
     records = read_results(results / f"{experiment.name}.jsonl")
-    lines = [
-        f"| {' | '.join(_HEADINGS)} |",
-        f"| {' | '.join('---' for _ in _HEADINGS)} |",
-    ]
+    if experiment.kind == "affine":
+        return _affine(experiment, records, results)
+    if len(experiment.rows) > 50:
+        return _grid(experiment, records, results)
+    return _table(experiment, records)
+
+
+def headline_table(experiment: Experiment, known: dict[str, Experiment], results: Path) -> str:
+    """Table 3: for each row the best bound there is among its like, whatever the schedule and seed."""
+    lines = _heading("data, network, prior", "ours", "row, schedule, seed", "the paper", "Pérez-Ortiz et al. 2021")
+    for row in experiment.rows:
+        entry, (other, _) = experiment.entry(row), referred(known, experiment, row)
+        found = [r for r in read_results(results / f"{other.name}.jsonl") if r["row"].startswith(entry["among"])]
+        best = min(found, key=lambda r: float(r["risk_bound"]), default=None)
+        ours = ["not run", "–"]
+        if best is not None:
+            ours = [f"**{_number(best['risk_bound'])}**", f"{best['row']}, {best['schedule']}, {best['seed']}"]
+        paper = entry["paper"]
+        cells = [row, *ours, _number(paper["risk_bound"]), _number(paper["perez_ortiz"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _affine(experiment: Experiment, records: list[dict[str, Any]], results: Path) -> str:
+    lines = _heading("row", "of", "realisations", "mean", "sd", "variation of the slope", "seconds", "device", "commit")
+    pictures = []
+    for row in experiment.rows:
+        found = [record for record in records if record["row"] == row]
+        for record in found:
+            of, paper = record["of"], record["paper"]["slope_variation"]
+            cells = [
+                row, f"{of['experiment']}, {of['row']}, {record['schedule']}", str(record["realisations"]),
+                f"{record['mean']:.5f}", f"{record['sd']:.5f}",
+                f"±{100 * record['slope_variation']:.1f} % / ±{100 * paper:.1f} %", f"{record['seconds']:.0f}",
+                record["device"], record["commit"][:7],
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+        if found:
+            name = f"affine-{row}.svg"
+            write_atomically(results / name, affine_figure(found[-1]))
+            pictures.append(f"![{row}]({name})")
+        else:
+            lines.append(f"| {row} | not run |" + " |" * 7)
+    return "\n\n".join(["\n".join(lines), *pictures])
+
+
+def _grid(experiment: Experiment, records: list[dict[str, Any]], results: Path) -> str:
+    """The figure, and of each method and objective the best setting."""
+    if not records:
+        return f"None of {len(experiment.rows)} rows was run."
+    write_atomically(results / f"{experiment.name}.svg", grid_figure(records))
+    total = sum(r["train_seconds"] + r["certify_seconds"] for r in records)
+    sources = sorted({f"{r['device']}, commit {r['commit'][:7]}, {r['schedule']} schedule" for r in records})
+    text = (
+        f"{len(records)} of {len(experiment.rows)} rows were run ({'; '.join(sources)}; {total:.0f} s, "
+        f"rows side by side counted apart). The best setting of each method and objective:"
+    )
+    lines = _heading("method", "objective", "bound", "momentum", "kappa", "initial variance")
+    for method, objective in sorted({(r["method"], r["objective"]) for r in records}):
+        best = min(
+            (r for r in records if (r["method"], r["objective"]) == (method, objective)), key=lambda r: r["risk_bound"]
+        )
+        setting = (f"{best[name]:g}" for name in ("momentum", "kappa", "prior_variance"))
+        lines.append(f"| {' | '.join([method, objective, _number(best['risk_bound']), *setting])} |")
+    return "\n\n".join([f"![bounds]({experiment.name}.svg)", text, "\n".join(lines)])
+
+
+def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
+    lines = _heading(*_HEADINGS)
     for row in experiment.rows:
         found = [record for record in records if record["row"] == row]
         lines += [_line(record) for record in found] or [f"| {row} | not run |" + " |" * 8]
     shared = "Training times are of rows that shared the device where several ran at a time."
     return "\n".join(lines) + (f"\n\n{shared}" if records else "")
+
+
+def _heading(*names: str) -> list[str]:
+    return [f"| {' | '.join(names)} |", f"| {' | '.join('---' for _ in names)} |"]
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -35,6 +35,18 @@ Normals = Callable[[tuple[int, ...]], Tensor]
 """A source of independent standard normal variables of any shape: all randomness of a pass comes through one."""
 
 
+class Tape:
+    """Normals read from one vector, slice after slice: a step's noise is drawn in a single kernel."""
+
+    def __init__(self, values: Tensor):
+        self.values, self.used = values, 0
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        size = math.prod(shape)
+        start, self.used = self.used, self.used + size
+        return self.values[start : start + size].view(shape)
+
+
 class Distribution(Protocol):
     """A location-scale family of independent weights."""
 

@@ -54,6 +54,9 @@ class Moments:
         """One draw, or with ``copies`` that many stacked in front."""
         if draw.sampling == "mean":
             return self.mean
+        if copies is not None and hasattr(draw.normals, "around") and isinstance(self.distribution, Gaussian):
+            many: Tensor = draw.normals.around(self.mean, self.scale, copies)
+            return many
         shape = self.mean.shape if copies is None else (copies, *self.mean.shape)
         return self.mean + self.scale * self.distribution.noise(tuple(shape), draw.normals)
 
@@ -148,6 +151,15 @@ class OutputLinear(StochasticLinear):
             self._check(x, own_draws=True)
             mean, self.variance = self.moments(x)
             return mean
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        weight, bias = self.weight, self.bias
+        if not x.is_cuda:
+            return super().moments(x)
+        # So few outputs that a GPU spends its time on starting kernels: both products at once.
+        weights = torch.stack((weight.mean, weight.scale.square()))
+        mean, variance = torch.stack((x, x.square())) @ weights.transpose(1, 2)
+        return (mean + bias.mean, variance + bias.scale.square()) if bias else (mean, variance)
 
 
 class StochasticConv(StochasticLayer):

@@ -118,9 +118,13 @@ class StochasticNetwork(nn.Module):
 
     def kl(self, exact: bool = True) -> Tensor:
         """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""
-        dtype = torch.float64 if exact else self.mean.dtype
+        return self.kl_at(self.mean, self.rho, exact=exact)
+
+    def kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
+        """:meth:`kl`, of the posterior with these means and rhos."""
+        dtype = torch.float64 if exact else mean.dtype
         # The scales are those that sampling uses, rounded as they are there.
-        law = (self.mean, scale_of(self.rho), self.prior_mean, scale_of(self.prior_rho))
+        law = (mean, scale_of(rho), self.prior_mean, scale_of(self.prior_rho))
         vectors = [v.to(dtype) for v in law]
         if self.distribution is GAUSSIAN:
             return GAUSSIAN.kl(*vectors).sum()
@@ -167,6 +171,10 @@ class StochasticNetwork(nn.Module):
         return self.conditional_moments(x, Draw(sampling, self._normals(generator), dropout))
 
     def _normals(self, generator: torch.Generator | None) -> Normals:
+        if self.mean.is_cuda and self.mean.dtype == torch.float32 and not torch.is_grad_enabled():
+            from pacbayes.networks.gpu_draws import GpuNormals
+
+            return GpuNormals(generator, self.mean)
         return partial(torch.randn, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
 
     def drawn(self, x: Tensor, draw: Draw) -> Tensor:

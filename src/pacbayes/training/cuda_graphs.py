@@ -11,7 +11,7 @@ import torch
 import torch._dynamo
 from torch import Tensor
 
-from pacbayes.networks.distributions import Normals
+from pacbayes.networks.distributions import Normals, Tape
 from pacbayes.seeds import derived_seed
 from pacbayes.training.engine import EVALUATION
 from pacbayes.training.stage import Stage
@@ -19,18 +19,6 @@ from pacbayes.training.stage import Stage
 _STEPS_A_GRAPH = 8
 # Convolutions run on channels-last tensors; without this, small ones are converted back and forth.
 _OPTIONS: dict[str, Any] = {"force_layout_optimization": True}
-
-
-class Tape:
-    """Normals read from one vector, slice after slice: a step's noise is drawn in a single kernel."""
-
-    def __init__(self, values: Tensor):
-        self.values, self.used = values, 0
-
-    def __call__(self, shape: tuple[int, ...]) -> Tensor:
-        size = math.prod(shape)
-        start, self.used = self.used, self.used + size
-        return self.values[start : start + size].view(shape)
 
 
 class GraphEngine:
@@ -47,7 +35,7 @@ class GraphEngine:
         # Apart, because the network's part is the same for every objective, and then comes from the compiler's cache.
         self.compiled = {
             name: torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS)
-            for name in ("measure", "combine", "update", "risk")
+            for name in ("measure", "divergence", "combine", "update", "risk")
         }
 
     def epoch(self, number: int, rate: float) -> None:

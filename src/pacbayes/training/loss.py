@@ -50,7 +50,7 @@ def batch_loss(
 
 def objective_of(loss: Tensor, kl: Tensor, settings: Settings, m: int, lam: Tensor | None = None) -> Tensor:
     """The objective at this loss and divergence; pre-training and ERM have no penalty."""
-    if settings.method == "CE" or settings.objective == "ERM":
+    if not settings.penalised:
         return loss
     pen = penalty(kl, m, settings.delta, settings.kappa)
     if settings.objective == "lbd":

@@ -92,7 +92,12 @@ class Settings:
     @property
     def keeps_last(self) -> bool:
         """Without a penalty the divergence grows, and the bound would pick the first epochs."""
-        return self.keep == "last" or (self.keep == "auto" and (self.method == "CE" or self.objective == "ERM"))
+        return self.keep == "last" or (self.keep == "auto" and not self.penalised)
+
+    @property
+    def penalised(self) -> bool:
+        """Whether the divergence enters the objective: it does not in pre-training and ERM."""
+        return self.method != "CE" and self.objective != "ERM"
 
     @property
     def trains_lambda(self) -> bool:

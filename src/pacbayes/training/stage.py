@@ -14,8 +14,8 @@ from pacbayes.training.settings import Settings
 
 LAMBDA_RANGE = (1e-3, 1 - 1e-3)
 
-# What each step is watched for, in the order in which one makes the next non-finite.
-WATCHED = ("the risk", "the objective", "the gradient of the means", "the gradient of rho")
+# What each step is watched for. A gradient that is not finite shows in the next step, or in the weights at the end.
+WATCHED = ("the risk", "the objective")
 
 
 class Stage:
@@ -60,31 +60,36 @@ class Stage:
 
     def step(self, batch: Tensor, normals: Normals) -> None:
         """One gradient step for means and rhos on the examples with these indices."""
-        objective, error = self.objective(batch, normals, self.lam)
-        gradients = torch.autograd.grad(objective, (self.net.mean, self.net.rho), allow_unused=True)
-        self.update(len(batch), error, objective, *gradients)
+        loss, error = self.measure(batch, normals)
+        by_weights = torch.autograd.grad(loss, (self.net.mean, self.net.rho), allow_unused=True)
+        # By the chain rule: the divergence's own gradient is taken where the weights are updated, in the same sweep.
+        parts = (loss.detach().requires_grad_(), self.divergence().requires_grad_())
+        objective = self.combine(*parts, self.lam)
+        by_loss, by_kl = torch.autograd.grad(objective, parts, allow_unused=True)
+        self.update(len(batch), error, objective, by_loss, by_kl, *by_weights)
 
     def lambda_step(self, batch: Tensor, normals: Normals) -> None:
         """One gradient step for the lambda of ``lbd``; the weights stay."""
         lam = self.lam.clone().requires_grad_()
-        objective, error = self.objective(batch, normals, lam)
+        with torch.no_grad():
+            loss, error = self.measure(batch, normals)
+        objective = self.combine(loss, self.divergence(), lam)
         (by_lam,) = torch.autograd.grad(objective, lam)
         with torch.no_grad():
-            self._descend(self.lam, self.velocity_lam, by_lam)
+            _descend(self.lam, self.velocity_lam, by_lam, self.settings.momentum, self.rate)
             self.lam.clamp_(*LAMBDA_RANGE)
-            self._count(len(batch), error, objective, by_lam, None)
+            self._count(len(batch), error, objective)
 
-    def objective(self, batch: Tensor, normals: Normals, lam: Tensor) -> tuple[Tensor, Tensor]:
-        """(objective, error) on the batch, as :func:`~pacbayes.training.loss.batch_objective` has it."""
-        loss, error, kl = self.measure(batch, normals)
-        return self.combine(loss, kl, lam), error
-
-    def measure(self, batch: Tensor, normals: Normals) -> tuple[Tensor, Tensor, Tensor]:
-        """(loss, error, KL): the network's part of the objective, matrix products in the settings' precision."""
+    def measure(self, batch: Tensor, normals: Normals) -> tuple[Tensor, Tensor]:
+        """(loss, error): the network's part of the objective, matrix products in the settings' precision."""
         bf16 = self.settings.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            loss, error = batch_loss(self.net, self.x[batch], self.y[batch], self.settings, normals)
-        return loss, error, self.net.kl(exact=False)
+            return batch_loss(self.net, self.x[batch], self.y[batch], self.settings, normals)
+
+    @torch.no_grad()
+    def divergence(self) -> Tensor:
+        """KL(Q‖P), in the weights' own precision: only its gradient matters in a step. 0 where it is not penalised."""
+        return self.net.kl(exact=False) if self.settings.penalised else torch.zeros((), device=self.device)
 
     def combine(self, loss: Tensor, kl: Tensor, lam: Tensor) -> Tensor:
         """The objective, from its parts."""
@@ -92,12 +97,26 @@ class Stage:
 
     @torch.no_grad()
     def update(
-        self, size: int, error: Tensor, objective: Tensor, by_mean: Tensor | None, by_rho: Tensor | None
+        self,
+        size: int,
+        error: Tensor,
+        objective: Tensor,
+        by_loss: Tensor,
+        by_kl: Tensor | None,
+        by_mean: Tensor | None,
+        by_rho: Tensor | None,
     ) -> None:
-        """SGD with momentum, and the sums."""
-        self._descend(self.net.mean, self.velocity_mean, by_mean)
-        self._descend(self.net.rho, self.velocity_rho, by_rho)
-        self._count(size, error, objective, by_mean, by_rho)
+        """SGD with momentum, and the sums. None: the objective does not depend on that."""
+        net, momentum = self.net, self.settings.momentum
+        weights, velocities = (net.mean, net.rho), (self.velocity_mean, self.velocity_rho)
+        kl_gradients = (None, None) if by_kl is None else torch.func.grad(net.kl_at, argnums=(0, 1))(*weights)
+        for weight, velocity, by_weight, kl_by_weight in zip(
+            weights, velocities, (by_mean, by_rho), kl_gradients, strict=True
+        ):
+            terms = [a * b for a, b in ((by_loss, by_weight), (by_kl, kl_by_weight)) if a is not None and b is not None]
+            if terms:
+                _descend(weight, velocity, sum(terms[1:], terms[0]), momentum, self.rate)
+        self._count(size, error, objective)
 
     @torch.no_grad()
     def risk(self, batch: Tensor, normals: Normals) -> Tensor:
@@ -105,16 +124,14 @@ class Stage:
         draw = Draw(self.settings.sampling, normals)
         return conditional_risk(self.net, self.x[batch], self.y[batch], self.settings, draw)
 
-    def _descend(self, parameter: Tensor, velocity: Tensor, gradient: Tensor | None) -> None:
-        # None: the objective does not depend on the parameter (rho, in pre-training).
-        if gradient is not None:
-            velocity.mul_(self.settings.momentum).add_(gradient)
-            parameter.sub_(self.rate * velocity)
-
-    def _count(self, size: int, error: Tensor, objective: Tensor, *gradients: Tensor | None) -> None:
+    def _count(self, size: int, error: Tensor, objective: Tensor) -> None:
         self.objective_sum += objective.detach().double() * size
         self.error_sum += error.double() * size
-        watched = (error if v is None else v for v in (error, objective, *gradients))
-        finite = torch.stack([v.isfinite().all() for v in watched])
+        finite = torch.stack([v.isfinite() for v in (error, objective)])
         self.finite_steps += finite & (self.finite_steps == self.steps)
         self.steps += 1
+
+
+def _descend(weight: Tensor, velocity: Tensor, gradient: Tensor, momentum: float, rate: Tensor) -> None:
+    velocity.mul_(momentum).add_(gradient)
+    weight.sub_(rate * velocity)
