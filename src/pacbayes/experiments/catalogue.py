@@ -62,13 +62,18 @@ class Experiment:
         values = self.entry(row)
         values.pop("row")
         paper = values.pop("paper", {})
-        counts = {name: self.content[name] for name in ("draws", "test_draws") if name in self.content}
+        of_schedule = dict(self.content["schedules"][schedule])
+        counts = {}
+        for name in ("draws", "test_draws"):
+            value = of_schedule.pop(name, self.content.get(name))
+            if value is not None:
+                counts[name] = value
         config = Config()
         if device.startswith("cuda"):
             # What a GPU is fast at; the results stay the same within their noise.
             fast = {"precision": "bf16", "evaluate": "running"}
             config = config.with_options(dict.fromkeys(("pretraining", "prior_training", "posterior"), fast))
-        for options in (self.content["base"], self.content["schedules"][schedule], values):
+        for options in (self.content["base"], of_schedule, values):
             config = config.with_options(options)
         config = config.with_options({"seed": seed, "device": device})
         return Row(self.name, row, schedule, config, paper, **counts)

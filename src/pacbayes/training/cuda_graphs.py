@@ -30,7 +30,7 @@ class GraphEngine:
         self.order = torch.arange(stage.m, device=stage.device)
         self.cursor = torch.zeros((), dtype=torch.int64, device=stage.device)
         self.risk_sum = torch.zeros((), dtype=torch.float64, device=stage.device)
-        self.stream = torch.cuda.Stream(stage.device)
+        self.stream, self.beside = (torch.cuda.Stream(stage.device) for _ in range(2))
         self.graphs: dict[tuple[str, int, int], tuple[torch.cuda.CUDAGraph, Callable[[], None]]] = {}
         # Apart, because the network's part is the same for every objective, and then comes from the compiler's cache.
         self.compiled = {
@@ -90,11 +90,22 @@ class GraphEngine:
         # One short batch an epoch is not worth a compilation.
         methods = self.compiled if size == stage.settings.batch_size else {}
         noise = torch.empty(self._noise_size(what, size), device=stage.device, dtype=stage.net.mean.dtype)
+        divergence = methods.get("divergence", stage.divergence)
 
         def body() -> None:
+            # The divergence needs nothing but the weights: it is summed beside the network's pass.
+            here = torch.cuda.current_stream()
+            self.beside.wait_stream(here)
+            with torch.cuda.stream(self.beside):
+                kl = divergence()
+
+            def summed() -> Tensor:
+                here.wait_stream(self.beside)
+                return kl
+
             noise.normal_(generator=self.generator)
             batch = self.order[self.cursor + positions]
-            with _replaced(stage, methods):
+            with _replaced(stage, methods | {"divergence": summed}):
                 if what == "risk":
                     self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
                 else:
