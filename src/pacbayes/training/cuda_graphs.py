@@ -92,7 +92,7 @@ class GraphEngine:
         noise = torch.empty(self._noise_size(what, size), device=stage.device, dtype=stage.net.mean.dtype)
         divergence = methods.get("divergence", stage.divergence)
 
-        def body() -> None:
+        def step() -> None:
             # The divergence needs nothing but the weights: it is summed beside the network's pass.
             here = torch.cuda.current_stream()
             self.beside.wait_stream(here)
@@ -103,16 +103,21 @@ class GraphEngine:
                 here.wait_stream(self.beside)
                 return kl
 
+            with _replaced(stage, methods | {"divergence": summed}):
+                (stage.lambda_step if what == "lambda" else stage.step)(pick(), Tape(noise))
+
+        def risk() -> None:
+            with _replaced(stage, methods):
+                self.risk_sum.add_(stage.risk(pick(), Tape(noise)).double(), alpha=size)
+
+        def pick() -> Tensor:
+            """The next examples, with their noise."""
             noise.normal_(generator=self.generator)
             batch = self.order[self.cursor + positions]
-            with _replaced(stage, methods | {"divergence": summed}):
-                if what == "risk":
-                    self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
-                else:
-                    (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(noise))
             self.cursor.add_(size)
+            return batch
 
-        return body
+        return risk if what == "risk" else step
 
     def _noise_size(self, what: str, size: int) -> int:
         """How many normals one step takes: counted in a plain pass."""
