@@ -51,6 +51,7 @@ def slope(risk: float, pen: float) -> float:
 @torch.no_grad()
 def risk_realisations(net: StochasticNetwork, data: Data, count: int, seed: int) -> Tensor:
     """Estimates of the empirical risk, each from one draw of the hidden weights for all the data (section 3.2)."""
+    net.check_examples(data.x)
     stage = Stage(net, data, Settings(sampling="shared"))
     device, cuda = net.mean.device, net.mean.is_cuda
     generator = torch.Generator(device).manual_seed(derived_seed(seed, 3, 1))
