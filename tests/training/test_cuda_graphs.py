@@ -12,6 +12,7 @@ CASES = [
     {},
     {"method": "S", "objective": "lbd"},
     {"method": "CE", "dropout": 0.1},
+    {"optimiser": "adam"},
     {"objective": "quad", "estimator": "L1", "samples": 3, "sampling": "shared"},
 ]
 

@@ -77,7 +77,8 @@ def train(
         str | None,
         typer.Option(help='cosine, constant, or steps such as "250@0.005, 50@0.0001". [default: cosine]'),
     ] = None,
-    momentum: Annotated[float | None, typer.Option(help="Momentum of SGD. [default: 0.9]")] = None,
+    optimiser: Annotated[str | None, typer.Option(help="sgd, the paper's, or adam. [default: sgd]")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Its momentum. [default: 0.9]")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples a step. [default: 64]")] = None,
     sampling: Annotated[
         str | None,
@@ -113,7 +114,7 @@ def train(
         ),
         "posterior": _given(
             objective=objective, method=method, kappa=kappa, epochs=epochs, rate=rate, schedule=schedule,
-            momentum=momentum, batch_size=batch_size, sampling=sampling,
+            optimiser=optimiser, momentum=momentum, batch_size=batch_size, sampling=sampling,
         ),
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value not in (None, {})}

@@ -17,8 +17,9 @@ from pacbayes.training.engine import EVALUATION
 from pacbayes.training.stage import Stage
 
 _STEPS_A_GRAPH = 8
-# Convolutions run on channels-last tensors; without this, small ones are converted back and forth.
-_OPTIONS: dict[str, Any] = {"force_layout_optimization": True}
+# Convolutions run on channels-last tensors; without the first, small ones are converted back and forth. The second
+# joins small kernels that do not depend on each other: a step has dozens.
+_OPTIONS: dict[str, Any] = {"force_layout_optimization": True, "combo_kernels": True}
 
 
 class GraphEngine:
@@ -30,7 +31,7 @@ class GraphEngine:
         self.order = torch.arange(stage.m, device=stage.device)
         self.cursor = torch.zeros((), dtype=torch.int64, device=stage.device)
         self.risk_sum = torch.zeros((), dtype=torch.float64, device=stage.device)
-        self.stream, self.beside = (torch.cuda.Stream(stage.device) for _ in range(2))
+        self.stream = torch.cuda.Stream(stage.device)
         self.graphs: dict[tuple[str, int, int], tuple[torch.cuda.CUDAGraph, Callable[[], None]]] = {}
         # Apart, because the network's part is the same for every objective, and then comes from the compiler's cache.
         self.compiled = {
@@ -90,34 +91,18 @@ class GraphEngine:
         # One short batch an epoch is not worth a compilation.
         methods = self.compiled if size == stage.settings.batch_size else {}
         noise = torch.empty(self._noise_size(what, size), device=stage.device, dtype=stage.net.mean.dtype)
-        divergence = methods.get("divergence", stage.divergence)
 
-        def step() -> None:
-            # The divergence needs nothing but the weights: it is summed beside the network's pass.
-            here = torch.cuda.current_stream()
-            self.beside.wait_stream(here)
-            with torch.cuda.stream(self.beside):
-                kl = divergence()
-
-            def summed() -> Tensor:
-                here.wait_stream(self.beside)
-                return kl
-
-            with _replaced(stage, methods | {"divergence": summed}):
-                (stage.lambda_step if what == "lambda" else stage.step)(pick(), Tape(noise))
-
-        def risk() -> None:
-            with _replaced(stage, methods):
-                self.risk_sum.add_(stage.risk(pick(), Tape(noise)).double(), alpha=size)
-
-        def pick() -> Tensor:
-            """The next examples, with their noise."""
+        def body() -> None:
             noise.normal_(generator=self.generator)
             batch = self.order[self.cursor + positions]
+            with _replaced(stage, methods):
+                if what == "risk":
+                    self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
+                else:
+                    (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(noise))
             self.cursor.add_(size)
-            return batch
 
-        return risk if what == "risk" else step
+        return body
 
     def _noise_size(self, what: str, size: int) -> int:
         """How many normals one step takes: counted in a plain pass."""

@@ -17,6 +17,10 @@ METHODS = {
     "CE": "plain cross-entropy of the deterministic network of means: pre-training, no bound",
 }
 LAMBDAS = ("trained", "best")
+OPTIMISERS = {
+    "sgd": "SGD with momentum, the paper's",
+    "adam": "Adam (Kingma and Ba 2015): finds its way where the error is flat, as at a random start of a deep network",
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Settings:
     rate: float = 0.01
     schedule: str = "cosine"
     """"cosine" (from rate to 0), "constant", or steps such as "250@0.005, 50@0.0001", which replace epochs and rate."""
+    optimiser: str = "sgd"
+    """sgd or adam; lambda is trained by SGD always."""
     momentum: float = 0.9
     kappa: float = 1.0
     """Weight of the penalty in training; a certificate never uses it."""
@@ -67,6 +73,7 @@ class Settings:
         _one_of("sampling", self.sampling, SAMPLINGS)
         _one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
         _one_of("lam", self.lam, LAMBDAS)
+        _one_of("optimiser", self.optimiser, OPTIMISERS)
         _one_of("precision", self.precision, ("float32", "bf16"))
         _one_of("keep", self.keep, ("auto", "best", "last"))
         _one_of("evaluate", self.evaluate, ("pass", "running"))

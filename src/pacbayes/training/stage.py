@@ -12,6 +12,9 @@ from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.loss import batch_loss, conditional_risk, objective_of
 from pacbayes.training.settings import Settings
 
+# Adam's memory of squared gradients, and what keeps its quotient finite.
+_SQUARES_DECAY, _EPSILON = 0.999, 1e-8
+
 LAMBDA_RANGE = (1e-3, 1 - 1e-3)
 
 # What each step is watched for. A gradient that is not finite shows in the next step, or in the weights at the end.
@@ -26,6 +29,9 @@ class Stage:
         self.device = net.mean.device
         self.x, self.y = data.x.to(self.device), data.y.to(self.device)
         self.velocity_mean, self.velocity_rho = torch.zeros_like(net.mean), torch.zeros_like(net.rho)
+        if settings.optimiser == "adam":
+            self.squares_mean, self.squares_rho = torch.zeros_like(net.mean), torch.zeros_like(net.rho)
+            self.adam_steps = torch.zeros((), device=self.device)
         self.lam, self.velocity_lam = (torch.tensor(v, device=self.device) for v in (0.5, 0.0))
         self.rate = torch.zeros((), device=self.device)
         # Sums over the epoch, each batch by its size: the last one may be short.
@@ -43,7 +49,9 @@ class Stage:
             tensor.copy_(tensors[name])
 
     def _lasting(self) -> dict[str, Tensor]:
+        adam = ("squares_mean", "squares_rho", "adam_steps") if self.settings.optimiser == "adam" else ()
         return {
+            **{name: getattr(self, name) for name in adam},
             "mean": self.net.mean,
             "rho": self.net.rho,
             "velocity_mean": self.velocity_mean,
@@ -76,7 +84,7 @@ class Stage:
         objective = self.combine(loss, self.divergence(), lam)
         (by_lam,) = torch.autograd.grad(objective, lam)
         with torch.no_grad():
-            _descend(self.lam, self.velocity_lam, by_lam, self.settings.momentum, self.rate)
+            _sgd(self.lam, self.velocity_lam, by_lam, self.settings.momentum, self.rate)
             self.lam.clamp_(*LAMBDA_RANGE)
             self._count(len(batch), error, objective)
 
@@ -106,17 +114,32 @@ class Stage:
         by_mean: Tensor | None,
         by_rho: Tensor | None,
     ) -> None:
-        """SGD with momentum, and the sums. None: the objective does not depend on that."""
-        net, momentum = self.net, self.settings.momentum
-        weights, velocities = (net.mean, net.rho), (self.velocity_mean, self.velocity_rho)
-        kl_gradients = (None, None) if by_kl is None else torch.func.grad(net.kl_at, argnums=(0, 1))(*weights)
-        for weight, velocity, by_weight, kl_by_weight in zip(
-            weights, velocities, (by_mean, by_rho), kl_gradients, strict=True
-        ):
+        """A step of the optimiser, and the sums. None: the objective does not depend on that."""
+        net = self.net
+        kl_gradients = (None, None) if by_kl is None else torch.func.grad(net.kl_at, argnums=(0, 1))(net.mean, net.rho)
+        if self.settings.optimiser == "adam":
+            self.adam_steps += 1
+        for which, by_weight, kl_by_weight in zip(("mean", "rho"), (by_mean, by_rho), kl_gradients, strict=True):
             terms = [a * b for a, b in ((by_loss, by_weight), (by_kl, kl_by_weight)) if a is not None and b is not None]
             if terms:
-                _descend(weight, velocity, sum(terms[1:], terms[0]), momentum, self.rate)
+                self._descend(which, sum(terms[1:], terms[0]))
         self._count(size, error, objective)
+
+    def _descend(self, which: str, gradient: Tensor) -> None:
+        weight, velocity, momentum = (
+            getattr(self.net, which),
+            getattr(self, f"velocity_{which}"),
+            self.settings.momentum,
+        )
+        if self.settings.optimiser == "sgd":
+            _sgd(weight, velocity, gradient, momentum, self.rate)
+            return
+        squares = getattr(self, f"squares_{which}")
+        velocity.lerp_(gradient, 1 - momentum)
+        squares.lerp_(gradient.square(), 1 - _SQUARES_DECAY)
+        # Both start at 0, and are divided by the weight that the gradients so far have in them.
+        size = (squares / (1 - _SQUARES_DECAY**self.adam_steps)).sqrt() + _EPSILON
+        weight.sub_(self.rate / (1 - momentum**self.adam_steps) * velocity / size)
 
     @torch.no_grad()
     def risk(self, batch: Tensor, normals: Normals) -> Tensor:
@@ -132,6 +155,6 @@ class Stage:
         self.steps += 1
 
 
-def _descend(weight: Tensor, velocity: Tensor, gradient: Tensor, momentum: float, rate: Tensor) -> None:
+def _sgd(weight: Tensor, velocity: Tensor, gradient: Tensor, momentum: float, rate: Tensor) -> None:
     velocity.mul_(momentum).add_(gradient)
     weight.sub_(rate * velocity)
