@@ -263,3 +263,13 @@ def test_settings_and_options_are_not_mixed(blobs, small_net):
         fit(small_net(), blobs(16), settings=Settings(), epochs=3)
     with pytest.raises(InvalidInput, match="epoch_count"):
         fit(small_net(), blobs(16), epoch_count=3)
+
+
+def test_a_posterior_can_be_trained_from_a_prior_whose_deviations_are_gone(blobs, small_net):
+    """ERM leaves such priors; at the paper's rate the divergence stays small and its gradient does not explode."""
+    net = small_net()
+    with torch.no_grad():
+        net.rho.zero_()
+    net.freeze_prior()
+    history = fit(net, blobs(3000), epochs=3, rate=1e-5, schedule="constant", batch_size=50)
+    assert max(epoch.kl for epoch in history.epochs) < 1
