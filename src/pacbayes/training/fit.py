@@ -135,7 +135,6 @@ def fitting(
         yield
         engine.collect()
         try:
-            _check_finite(stage)
             epochs.append(_record(stage, engine, number, rates[number]))
         except NonFinite as fault:
             stage.load(good)
@@ -159,33 +158,39 @@ def fitting(
 
 
 def _record(stage: Stage, engine: Engine, number: int, rate: float) -> Epoch:
-    m = stage.m
-    risk = float(stage.error_sum) / m if stage.settings.evaluate == "running" else engine.risk()
+    """The epoch's line; what was not finite first, and where, is said if anything was not."""
+    m, net, settings = stage.m, stage.net, stage.settings
     with torch.no_grad():
-        divergence = float(stage.net.kl())
+        finite = torch.stack([net.mean.isfinite().all(), net.rho.isfinite().all()])
+        sums = (stage.objective_sum, stage.error_sum, net.kl(), stage.lam, stage.steps, *stage.finite_steps, *finite)
+        # Read all at once: each reading waits for the device.
+        read = torch.stack([value.double() for value in sums]).tolist()
+    objective, error, divergence, lam, steps = read[:5]
+    _check_finite(stage, steps, read[5 : 5 + len(WATCHED)], all(read[5 + len(WATCHED) :]))
+    risk = error / m if settings.evaluate == "running" else engine.risk()
     for what, value in (("the risk", risk), ("the KL", divergence)):
         if not math.isfinite(value):
             raise NonFinite(f"{what} was not finite at its end")
-    pen = penalty(divergence, m, stage.settings.delta)
+    pen = penalty(divergence, m, settings.delta)
     return Epoch(
         epoch=number,
         rate=rate,
-        objective=float(stage.objective_sum) / m,
+        objective=objective / m,
         risk=risk,
         kl=divergence,
         penalty=pen,
         bound=kl_inverse(min(max(risk, 0.0), 1.0), pen),
-        lam=float(stage.lam) if stage.settings.trains_lambda else None,
+        lam=lam if settings.trains_lambda else None,
     )
 
 
-def _check_finite(stage: Stage) -> None:
-    """Say what was not finite first, and where, if anything was not."""
-    steps, counts = int(stage.steps), stage.finite_steps.tolist()
+def _check_finite(stage: Stage, steps: float, counts: list[float], weights_are: bool) -> None:
     bad = [(count, what) for count, what in zip(counts, WATCHED, strict=True) if count < steps]
     if bad:
         step, what = min(bad, key=lambda item: item[0])
-        raise NonFinite(f"{what} was not finite at step {step}")
+        raise NonFinite(f"{what} was not finite at step {step:.0f}")
+    if weights_are:
+        return
     for what, vector in (("mean", stage.net.mean), ("rho", stage.net.rho)):
         for name, part in stage.net.parts(vector).items():
             if not bool(part.isfinite().all()):
