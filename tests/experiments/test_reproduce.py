@@ -52,6 +52,15 @@ def test_finished_rows_are_appended_with_their_provenance(tiny, tmp_path, concur
     assert records == run(tiny, tmp_path), "a finished row is not run again"
 
 
+def test_a_result_of_another_configuration_does_not_count_as_done(tiny, tmp_path):
+    run(tiny, tmp_path, rows=["G invKL"])
+    other = tiny.configured("G invKL", "paper", 0, "cpu").with_options({"prior_variance": 0.002})
+    reproduce([other], tmp_path / "work", tmp_path, say=lambda _: None)
+    first, second = read_results(tmp_path / "tiny.jsonl")
+    assert second["config"] == first["config"] | {"prior_variance": 0.002}
+    assert first["kl"] != second["kl"]
+
+
 def test_rows_that_share_a_device_are_what_they_are_alone(tiny, tmp_path):
     together = {r["row"]: r for r in run(tiny, tmp_path / "a", concurrent=2)}
     alone = {r["row"]: r for r in run(tiny, tmp_path / "b", concurrent=1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -88,8 +89,10 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
 
 
 def _folder(row: Row, work: Path) -> RunFolder:
-    """The row's run folder, made if it is not there."""
-    path = work / row.experiment / re.sub(r"[^A-Za-z0-9.]+", "-", f"{row.row} {row.schedule} {row.config.seed}")
+    """The row's run folder, made if it is not there; another configuration has another folder."""
+    digest = hashlib.sha256(json.dumps(_configuration(row), sort_keys=True).encode()).hexdigest()[:8]
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{row.row} {row.schedule} {row.config.seed} {digest}")
+    path = work / row.experiment / name
     if path.exists():
         return RunFolder.open(path, finished=False)
     return RunFolder.create(path, row.config, training_data(row.config))
@@ -120,9 +123,15 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
-    wanted = (name, row.schedule, row.config.seed)
+    """Whether there is a result of this very configuration."""
+    wanted = (name, row.schedule, _configuration(row))
     records = read_results(results / f"{experiment}.jsonl")
-    return any((r["row"], r["schedule"], r["seed"]) == wanted for r in records)
+    return any((r["row"], r["schedule"], r.get("config")) == wanted for r in records)
+
+
+def _configuration(row: Row) -> dict[str, Any]:
+    """All settings, but for where things are."""
+    return {name: value for name, value in asdict(row.config).items() if name not in ("device", "data_folder")}
 
 
 def _append(results: Path, record: dict[str, Any]) -> None:
@@ -132,7 +141,10 @@ def _append(results: Path, record: dict[str, Any]) -> None:
 
 
 def _provenance(row: Row) -> dict[str, Any]:
-    return {"device": device_name(row.config.device), "versions": versions(), "commit": commit()}
+    return {
+        "device": device_name(row.config.device), "versions": versions(), "commit": commit(),
+        "config": _configuration(row),
+    }  # fmt: skip
 
 
 def device_name(device: str) -> str:
