@@ -1,49 +1,49 @@
-"""Any module that ends in a Linear, made stochastic: its Linear and Conv weights become independent variables."""
+"""Any module that ends in a Linear, made stochastic: its trainable weights become independent variables."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import dataclass, replace
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks import conversion
+from pacbayes.networks.binding import Binding
 from pacbayes.networks.distributions import DISTRIBUTIONS, Normals, distribution_named, rho_of, scale_of
-from pacbayes.networks.layers import (
-    Draw,
-    Moments,
-    OutputLinear,
-    StochasticConv,
-    StochasticLayer,
-    StochasticLinear,
-)
+from pacbayes.networks.layers import Draw, Moments, OutputLinear
+from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 GAUSSIAN = DISTRIBUTIONS["gaussian"]
 
-
-@dataclass(frozen=True)
-class Binding:
-    """A stochastic layer and the positions of its weight and bias among the slots."""
-
-    layer: StochasticLayer
-    weight: int
-    bias: int | None
+# How many weights may be drawn at a time for examples that pass one by one; each takes about four numbers of memory.
+_WEIGHTS_AT_ONCE, _GPU_WEIGHTS_AT_ONCE = 2**24, 2**28
 
 
-def stochastic(model: nn.Module, prior_variance: float = 0.01, *, distribution: str = "gaussian") -> StochasticNetwork:
+def stochastic(
+    model: nn.Module,
+    prior_variance: float = 0.01,
+    *,
+    distribution: str = "gaussian",
+    layers: Iterable[str] | None = None,
+    output: str | None = None,
+) -> StochasticNetwork:
     """A stochastic network whose prior is centred at the model's weights, with this variance for each of them.
 
-    The model is copied, and must end in a Linear. Its weights are the prior's means: they must not have seen the data
-    that will enter the bound, so a pre-trained model needs bound data of its own. ``distribution`` is the law of the
-    hidden weights, ``"gaussian"`` or ``"laplace"``; the last layer is Gaussian always.
+    The model is copied, and its output must be that of a Linear: the last one that it registers, or the one named
+    ``output``. Its weights are the prior's means: they must not have seen the data that will enter the bound, so a
+    pre-trained model needs bound data of its own. ``distribution`` is the law of the hidden weights, ``"gaussian"`` or
+    ``"laplace"``; the last layer is Gaussian always. With ``layers``, names of layers or of what they lie under, only
+    these are stochastic, and the rest stays as it is.
 
     >>> net = stochastic(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), prior_variance=0.01)
     >>> net.kl().item()
@@ -51,7 +51,7 @@ def stochastic(model: nn.Module, prior_variance: float = 0.01, *, distribution: 
     >>> net(torch.zeros(5, 4)).shape
     torch.Size([5, 3])
     """
-    return StochasticNetwork(model, prior_variance, distribution)
+    return StochasticNetwork(model, prior_variance, distribution, layers, output)
 
 
 class StochasticNetwork(nn.Module):
@@ -64,7 +64,14 @@ class StochasticNetwork(nn.Module):
     prior_mean: Tensor
     prior_rho: Tensor
 
-    def __init__(self, model: nn.Module, prior_variance: float, distribution: str = "gaussian"):
+    def __init__(
+        self,
+        model: nn.Module,
+        prior_variance: float,
+        distribution: str = "gaussian",
+        layers: Iterable[str] | None = None,
+        output: str | None = None,
+    ):
         super().__init__()
         if not 0 < prior_variance < float("inf"):
             raise InvalidInput(f"the prior variance must be positive and finite, and is {prior_variance}")
@@ -73,32 +80,26 @@ class StochasticNetwork(nn.Module):
             model = copy.deepcopy(model)
         except RuntimeError as error:
             raise UnsupportedModel(f"the model cannot be copied: {str(error).splitlines()[0]}") from None
-        layers = _layers_to_draw(model)
-        _refuse_what_voids_a_certificate(model, layers)
+        output = conversion.output_name(model, output)
+        if layers is not None:
+            conversion.freeze_all_but(model, layers, output)
+            model.eval()
+        conversion.refuse_what_voids_a_certificate(model, output)
+        parameters = conversion.trainable_parameters(model, output)
 
         # name -> shape of each weight tensor, in the order of the flat vectors
-        self.slots: dict[str, torch.Size] = {}
-        self._bindings: list[Binding] = []
-        means: list[Tensor] = []
-        for name, layer in layers.items():
-            self.hidden_size = sum(len(m) for m in means)
-            positions: dict[str, int] = {}
-            for kind, parameter in layer.named_parameters(recurse=False):
-                positions[kind] = len(self.slots)
-                self.slots[f"{name}.{kind}" if name else kind] = parameter.shape
-                means.append(parameter.detach().flatten())
-            drawn = _drawn(layer, is_output=name == list(layers)[-1])
-            drawn.name = name or drawn.name
-            self._bindings.append(Binding(drawn, positions["weight"], positions.get("bias")))
-            model = _replace(model, name, drawn)
+        self.slots = {name: p.shape for name, p in parameters.items()}
         self._sizes = [shape.numel() for shape in self.slots.values()]
-
-        self.mean = nn.Parameter(torch.cat(means).clone())
+        self.mean = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters.values()]).clone())
         self.rho = nn.Parameter(rho_of(torch.full_like(self.mean, prior_variance).sqrt()))
         self.register_buffer("prior_mean", torch.empty_like(self.mean.detach()))
         self.register_buffer("prior_rho", torch.empty_like(self.rho.detach()))
-        self.model = model.eval()
-        self._seen_to_fit = False
+        self.hidden_size = len(self.mean) - sum(p.numel() for p in model.get_submodule(output).parameters())
+        self._output_slots = [i for i, p in enumerate(self.slots) if p.rpartition(".")[0] == output]
+        self._binding = Binding(model, parameters, output)
+        self.model = self._binding.model.eval()
+        self._ready, self._vmaps, self._has_fast_paths = False, True, has_fast_paths(self.model)
+        self._noise_sizes: dict[tuple[Any, ...], list[int]] = {}
         # For the record, and to notice bound data that had shaped the prior: what fit() has used so far.
         self.objective = "none"
         self.trained_on: list[Any] = []
@@ -106,9 +107,12 @@ class StochasticNetwork(nn.Module):
 
     @property
     def output_layer(self) -> OutputLinear:
-        layer = self._bindings[-1].layer
-        assert isinstance(layer, OutputLinear)
-        return layer
+        return self._binding.output_layer
+
+    @property
+    def drawn_by_rules(self) -> bool:
+        """Whether every layer draws by a rule of its own; examples with a draw each must pass one by one if not."""
+        return not self._binding.free
 
     @property
     def classes(self) -> int:
@@ -179,55 +183,132 @@ class StochasticNetwork(nn.Module):
 
     def drawn(self, x: Tensor, draw: Draw) -> Tensor:
         """:meth:`forward`, with the randomness from a source of one's own."""
-        return self._pass(x, draw, conditional=False)
+        return self._pass(x, draw, conditional=False)[0]
 
     def conditional_moments(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """:meth:`conditional`, with the randomness from a source of one's own."""
-        mean = self._pass(x, draw, conditional=True)
-        variance = self.output_layer.variance
-        del self.output_layer.variance
+        mean, variance = self._pass(x, draw, conditional=True)
         return mean, variance
 
-    def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> Tensor:
+    def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
+        if not self._ready:
+            self._prepare(x)
+        if draw.sampling == "independent" and not self.drawn_by_rules:
+            return self._one_by_one(x, draw, conditional=conditional)
+        return self._together(x, draw, conditional=conditional)
+
+    def _together(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
+        """One pass over the batch: the output, or its mean and variance given the hidden weights."""
         draw = replace(draw, examples=len(x))
         shapes = list(self.slots.values())
         means, scales = (torch.split(v, self._sizes) for v in (self.mean, scale_of(self.rho)))
-        for binding in self._bindings:
-            family = GAUSSIAN if binding.layer is self.output_layer else self.distribution
-            weight, bias = (
-                None if i is None else Moments(means[i].view(shapes[i]), scales[i].view(shapes[i]), family)
-                for i in (binding.weight, binding.bias)
-            )
-            assert weight is not None
-            binding.layer.bind(draw, weight, bias)
+
+        def moments(slot: int) -> Moments:
+            family = GAUSSIAN if slot in self._output_slots else self.distribution
+            return Moments(means[slot].view(shapes[slot]), scales[slot].view(shapes[slot]), family)
+
+        self._binding.bind(draw, moments)
         self.output_layer.conditional = conditional
         try:
-            return self.model(x) if self._seen_to_fit else self._first_pass(x)
+            if self._has_fast_paths:
+                with no_fast_paths():
+                    out: Tensor = self.model(x)
+            else:
+                out = self.model(x)
         finally:
-            for binding in self._bindings:
-                binding.layer.unbind()
+            self._binding.unbind()
+        if not conditional:
+            return (out,)
+        variance = self.output_layer.variance
+        del self.output_layer.variance
+        return out, variance
 
-    def _first_pass(self, x: Tensor) -> Tensor:
-        """Run the model once under watch: nothing may follow the last Linear."""
-        outputs: list[tuple[nn.Module, Tensor, int]] = []
+    def _one_by_one(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
+        """Each example by itself, with a draw of all the weights of its own; many at a time, if vmap can."""
+        sizes = self._noise_of_a_draw(x, draw, conditional=conditional)
 
-        def note(module: nn.Module, args: object, output: Tensor) -> None:
-            outputs.append((module, output, output._version))
+        def one(example: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+            pieces = iter(noise.split(sizes))
+            own = replace(draw, sampling="shared", normals=lambda shape: next(pieces).view(shape))
+            return tuple(t[0] for t in self._together(example[None], own, conditional=conditional))
 
-        watch = [binding.layer.register_forward_hook(note) for binding in self._bindings]
+        budget = _GPU_WEIGHTS_AT_ONCE if self.mean.is_cuda else _WEIGHTS_AT_ONCE
+        parts = []
+        for some in x.split(max(1, budget // max(1, sum(sizes)))):
+            noise = draw.normals((len(some), sum(sizes)))
+            if self._vmaps:
+                # The other kernels of attention know no vmap.
+                with sdpa_kernel(SDPBackend.MATH):
+                    parts.append(torch.func.vmap(one)(some, noise))
+            else:
+                each = [one(*pair) for pair in zip(some, noise, strict=True)]
+                parts.append(tuple(torch.stack(outs) for outs in zip(*each, strict=True)))
+        return tuple(torch.cat(outs) for outs in zip(*parts, strict=True))
+
+    def _noise_of_a_draw(self, x: Tensor, draw: Draw, *, conditional: bool) -> list[int]:
+        """How many normals a pass of one example takes, request by request."""
+        key = (conditional, draw.dropout > 0, *x.shape[1:])
+        if key not in self._noise_sizes:
+            sizes: list[int] = []
+
+            def count(shape: tuple[int, ...]) -> Tensor:
+                sizes.append(math.prod(shape))
+                return self.mean.new_zeros(shape)
+
+            with torch.no_grad():
+                self._together(x[:1], replace(draw, sampling="shared", normals=count), conditional=conditional)
+            self._noise_sizes[key] = sizes
+        return self._noise_sizes[key]
+
+    @torch.no_grad()
+    def _prepare(self, x: Tensor) -> None:
+        """Watch the model on a few copies of an example, before its first pass.
+
+        A layer draws by its own rule if it is applied once in a pass, to one row for each example. The others (applied
+        again; with positions in front; whose weights the model takes by itself) must do without.
+        """
+        hidden = self._binding.rules[:-1]
         try:
-            out: Tensor = self.model(x)
-        finally:
-            for handle in watch:
-                handle.remove()
-        layer, last, version = outputs[-1] if outputs else (None, None, 0)
-        if layer is not self.output_layer or out is not last or out._version != version:
-            raise UnsupportedModel(
-                "the model's output must be that of its last Linear, with nothing after it: remove the softmax, or "
-                "whatever else follows (the prediction, the index of the largest output, stays the same)"
-            )
-        self._seen_to_fit = True
-        return out
+            calls = self._watch(x)
+        except (AttributeError, TypeError):
+            for rule in hidden:
+                self._binding.give_up(rule)
+            hidden, calls = [], self._watch(x)
+        for rule in hidden:
+            for count, seen in calls.items():
+                if [call.rows for call in seen if call.layer is rule.layer] not in ([], [count]):
+                    self._binding.give_up(rule)
+                    break
+        if not self.drawn_by_rules:
+            zeros = Draw("independent", self.mean.new_zeros)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")  # vmap warns where it falls back on a loop of its own
+                    self._one_by_one(torch.cat([x[:1]] * 2), zeros, conditional=True)
+            except Exception:
+                self._vmaps = False
+        self._ready = True
+
+    def _watch(self, x: Tensor) -> dict[int, list[Call]]:
+        """The calls of layers with a rule, by the number of examples. Nothing may follow the output layer."""
+        calls = {}
+        for count in (1, 2, 3):
+            draw = Draw("mean", self.mean.new_zeros)
+            run = partial(self._together, torch.cat([x[:1]] * count), draw, conditional=False)
+            (out,), calls[count] = watched(run, [rule.layer for rule in self._binding.rules])
+            last = calls[count][-1] if calls[count] else None
+            if last is None or last.layer is not self.output_layer or not last.gave(out):
+                name = self.output_layer.name
+                raise UnsupportedModel(
+                    f"the model's output must be that of its last Linear ({name}), with nothing after it: remove the "
+                    "softmax, or whatever else follows (the prediction, the index of the largest output, stays the "
+                    "same); if the output is another Linear's, name it, stochastic(model, output=...)"
+                )
+            if last.rows != count:
+                raise UnsupportedModel(
+                    f"the model gives {last.rows} outputs for {count} examples: it must give one each"
+                )
+        return calls
 
     @torch.no_grad()
     def check_examples(self, x: Tensor) -> None:
@@ -311,60 +392,3 @@ class StochasticNetwork(nn.Module):
 def _sha256(tensors: dict[str, Tensor]) -> str:
     plain = {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
     return hashlib.sha256(safetensors.torch.save(plain)).hexdigest()
-
-
-def _layers_to_draw(model: nn.Module) -> dict[str, nn.Module]:
-    """Every Linear and Conv that trains, by name, the last Linear at the end."""
-    layers = {
-        name: module
-        for name, module in model.named_modules()
-        if type(module) in (nn.Linear, *_CONVOLUTIONS) and module.weight.requires_grad
-    }
-    linears = [name for name, module in layers.items() if type(module) is nn.Linear]
-    if not linears:
-        raise UnsupportedModel("the model must end in a trainable nn.Linear, and it has none")
-    layers[linears[-1]] = layers.pop(linears[-1])
-    return layers
-
-
-def _refuse_what_voids_a_certificate(model: nn.Module, layers: dict[str, nn.Module]) -> None:
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm | _InstanceNorm) and module.training and module.track_running_stats:
-            raise UnsupportedModel(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode: its statistics absorb data "
-                "outside the KL, and a BatchNorm's output depends on the other examples of the batch. Call "
-                "model.eval() and freeze its parameters, or replace it by GroupNorm(affine=False)"
-            )
-        if isinstance(module, _BatchNorm) and not module.track_running_stats:
-            raise UnsupportedModel(
-                f"{name or 'the model'} ({type(module).__name__}) has no running statistics, so its output always "
-                "depends on the other examples of the batch: replace it by GroupNorm(affine=False)"
-            )
-    drawn = [p for layer in layers.values() for p in layer.parameters(recurse=False)]
-    ids = {id(p) for p in drawn}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and id(parameter) not in ids:
-            owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            raise UnsupportedModel(
-                f"{name} ({owner}) is trainable but would stay outside the KL: only Linear and Conv1d/2d/3d are made "
-                "stochastic. Freeze it with requires_grad_(False), or remove it"
-            )
-    uses = [id(p) for _, p in model.named_parameters(remove_duplicate=False)]
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if id(parameter) in ids and uses.count(id(parameter)) > 1:
-            raise UnsupportedModel(f"{name} is shared between layers, which is not supported: give each its own")
-
-
-def _drawn(layer: nn.Module, *, is_output: bool) -> StochasticLayer:
-    if isinstance(layer, nn.Linear):
-        return OutputLinear(layer) if is_output else StochasticLinear(layer)
-    assert isinstance(layer, _CONVOLUTIONS)
-    return StochasticConv(layer)
-
-
-def _replace(model: nn.Module, name: str, new: nn.Module) -> nn.Module:
-    if not name:
-        return new
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, new)
-    return model
