@@ -101,7 +101,7 @@ class StochasticLayer(nn.Module):
 class StochasticLinear(StochasticLayer):
     def __init__(self, linear: nn.Linear):
         super().__init__()
-        self.out_features = linear.out_features
+        self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         return _dropped(self.drawn(x), self.draw)

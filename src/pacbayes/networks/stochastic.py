@@ -18,8 +18,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import conversion
+from pacbayes.networks.audit import Audit, audit
 from pacbayes.networks.binding import Binding
-from pacbayes.networks.distributions import DISTRIBUTIONS, Normals, distribution_named, rho_of, scale_of
+from pacbayes.networks.distributions import (
+    DISTRIBUTIONS,
+    Distribution,
+    Normals,
+    Tape,
+    distribution_named,
+    rho_of,
+    scale_of,
+)
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
@@ -99,7 +108,7 @@ class StochasticNetwork(nn.Module):
         self._binding = Binding(model, parameters, output)
         self.model = self._binding.model.eval()
         self._ready, self._vmaps, self._has_fast_paths = False, True, has_fast_paths(self.model)
-        self._noise_sizes: dict[tuple[Any, ...], list[int]] = {}
+        self._noise_sizes: dict[tuple[Any, ...], int] = {}
         # For the record, and to notice bound data that had shaped the prior: what fit() has used so far.
         self.objective = "none"
         self.trained_on: list[Any] = []
@@ -119,6 +128,9 @@ class StochasticNetwork(nn.Module):
         return self.output_layer.out_features
 
     # The law
+
+    def _family(self, slot: int) -> Distribution:
+        return GAUSSIAN if slot in self._output_slots else self.distribution
 
     def kl(self, exact: bool = True) -> Tensor:
         """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""
@@ -151,6 +163,17 @@ class StochasticNetwork(nn.Module):
             other.mean.copy_(self.prior_mean)
             other.rho.copy_(self.prior_rho)
         return other
+
+    def audit(self) -> Audit:
+        """Each parameter of the model, how it is drawn, and its part of the KL; print it for a table."""
+        with torch.no_grad():
+            law = (self.mean, scale_of(self.rho), self.prior_mean, scale_of(self.prior_rho))
+            vectors = [self.parts(v.double()) for v in law]
+            divergences = {
+                name: self._family(slot).kl(*(v[name] for v in vectors)).sum().item()
+                for slot, name in enumerate(self.slots)
+            }
+        return audit(self.model, self.slots, divergences, self._binding)
 
     # A pass
 
@@ -204,8 +227,7 @@ class StochasticNetwork(nn.Module):
         means, scales = (torch.split(v, self._sizes) for v in (self.mean, scale_of(self.rho)))
 
         def moments(slot: int) -> Moments:
-            family = GAUSSIAN if slot in self._output_slots else self.distribution
-            return Moments(means[slot].view(shapes[slot]), scales[slot].view(shapes[slot]), family)
+            return Moments(means[slot].view(shapes[slot]), scales[slot].view(shapes[slot]), self._family(slot))
 
         self._binding.bind(draw, moments)
         self.output_layer.conditional = conditional
@@ -225,17 +247,16 @@ class StochasticNetwork(nn.Module):
 
     def _one_by_one(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
         """Each example by itself, with a draw of all the weights of its own; many at a time, if vmap can."""
-        sizes = self._noise_of_a_draw(x, draw, conditional=conditional)
+        size = self._noise_of_a_draw(x, draw, conditional=conditional)
 
         def one(example: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-            pieces = iter(noise.split(sizes))
-            own = replace(draw, sampling="shared", normals=lambda shape: next(pieces).view(shape))
+            own = replace(draw, sampling="shared", normals=Tape(noise))
             return tuple(t[0] for t in self._together(example[None], own, conditional=conditional))
 
         budget = _GPU_WEIGHTS_AT_ONCE if self.mean.is_cuda else _WEIGHTS_AT_ONCE
         parts = []
-        for some in x.split(max(1, budget // max(1, sum(sizes)))):
-            noise = draw.normals((len(some), sum(sizes)))
+        for some in x.split(max(1, budget // max(1, size))):
+            noise = draw.normals((len(some), size))
             if self._vmaps:
                 # The other kernels of attention know no vmap.
                 with sdpa_kernel(SDPBackend.MATH):
@@ -245,8 +266,8 @@ class StochasticNetwork(nn.Module):
                 parts.append(tuple(torch.stack(outs) for outs in zip(*each, strict=True)))
         return tuple(torch.cat(outs) for outs in zip(*parts, strict=True))
 
-    def _noise_of_a_draw(self, x: Tensor, draw: Draw, *, conditional: bool) -> list[int]:
-        """How many normals a pass of one example takes, request by request."""
+    def _noise_of_a_draw(self, x: Tensor, draw: Draw, *, conditional: bool) -> int:
+        """How many normals a pass of one example takes."""
         key = (conditional, draw.dropout > 0, *x.shape[1:])
         if key not in self._noise_sizes:
             sizes: list[int] = []
@@ -257,7 +278,7 @@ class StochasticNetwork(nn.Module):
 
             with torch.no_grad():
                 self._together(x[:1], replace(draw, sampling="shared", normals=count), conditional=conditional)
-            self._noise_sizes[key] = sizes
+            self._noise_sizes[key] = sum(sizes)
         return self._noise_sizes[key]
 
     @torch.no_grad()
