@@ -8,10 +8,11 @@ from pacbayes import bounds
 from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
-from pacbayes.networks import StochasticNetwork, build, stochastic
+from pacbayes.networks import Audit, StochasticNetwork, build, fold_batchnorm, replace_batchnorm, stochastic
 from pacbayes.training import Settings, fit, learn_prior
 
 __all__ = [
+    "Audit",
     "Certificate",
     "Data",
     "PacBayesError",
@@ -21,9 +22,11 @@ __all__ = [
     "build",
     "certify",
     "fit",
+    "fold_batchnorm",
     "holdout_bound",
     "learn_prior",
     "load",
+    "replace_batchnorm",
     "split",
     "stochastic",
     "test_error",
