@@ -8,7 +8,7 @@ from pacbayes import bounds
 from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
-from pacbayes.networks import Audit, StochasticNetwork, build, fold_batchnorm, replace_batchnorm, stochastic
+from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
 from pacbayes.training import Settings, fit, learn_prior
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "bounds",
     "build",
     "certify",
+    "features",
     "fit",
     "fold_batchnorm",
     "holdout_bound",

@@ -4,6 +4,7 @@ from pacbayes.networks.architectures import ARCHITECTURES, build
 from pacbayes.networks.audit import Audit
 from pacbayes.networks.batchnorm import fold_batchnorm, replace_batchnorm
 from pacbayes.networks.distributions import DISTRIBUTIONS, Distribution
+from pacbayes.networks.features import features
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Distribution",
     "StochasticNetwork",
     "build",
+    "features",
     "fold_batchnorm",
     "replace_batchnorm",
     "stochastic",
