@@ -9,7 +9,7 @@ from pacbayes.certificates import Certificate, certify, holdout_bound, test_erro
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
-from pacbayes.training import Settings, fit, learn_prior
+from pacbayes.training import Settings, fit, learn_prior, scale_prior
 
 __all__ = [
     "Audit",
@@ -28,6 +28,7 @@ __all__ = [
     "learn_prior",
     "load",
     "replace_batchnorm",
+    "scale_prior",
     "split",
     "stochastic",
     "test_error",
