@@ -116,26 +116,14 @@ class Twin(nn.Module):
         return self.last(self.first(x).flatten(1))
 
 
-class Again(nn.Module):
-    """A layer that is applied twice, so that examples have to pass one by one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
-
-    def forward(self, x):
-        return self.last(self.first(x) + 1e-3 * self.first(self.first(x)))
-
-
 class Folded(Twin):
-    """The two positions in front of the examples, as if they were examples."""
+    """The two positions in front of the examples, as if they were examples: so these have to pass one by one."""
 
     def forward(self, x):
         return self.last(self.first(x.transpose(0, 1)).transpose(0, 1).flatten(1))
 
 
 NETS = {
-    "applied again": (Again, (1,)),
     "positions in front": (Folded, (2, 1)),
     "linear": (lambda: nn.Linear(1, 2, bias=False), (1,)),
     "hidden": (lambda: nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)), (1,)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 
 import pytest
 import torch
@@ -12,9 +11,13 @@ from any_nets import NETS, Way, linears, net_and_batch
 from small_nets import seeded, shaken, squared_deviations, two_sample_z
 from torch import nn
 
+from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks import StochasticNetwork, stochastic
+from pacbayes.networks import StochasticNetwork, passes, stochastic
+from pacbayes.networks.distributions import Tape
 from pacbayes.networks.layers import Draw, Moments
+from pacbayes.training import Settings
+from pacbayes.training.stage import Stage
 
 MODES = ["shared", "independent", "mixed"]
 
@@ -97,7 +100,7 @@ def test_an_independent_draw_is_a_shared_draw_for_each_example(name, monkeypatch
         sizes.clear()
         call(x[:1], Draw("shared", count))
         for at_once in (10**9, 2 * sum(sizes), 1):
-            monkeypatch.setattr(sys.modules[StochasticNetwork.__module__], "_WEIGHTS_AT_ONCE", at_once)
+            monkeypatch.setattr(passes, "_WEIGHTS_AT_ONCE", at_once)
             chunk = min(4, max(1, at_once // sum(sizes)))
             generator = seeded(5)
             noise = torch.cat(
@@ -141,10 +144,10 @@ def test_equal_examples_of_a_batch_and_copies_of_a_network(name):
 LAWS = ["transformer", "lstm", "applied again", "tied", "layer norm", "group norm of features", "positions first"]
 
 
-@pytest.mark.parametrize("family", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", LAWS)
-def test_every_mode_has_the_moments_of_the_shared_one(name, family):
+def test_every_mode_has_the_moments_of_the_shared_one(name):
     """168 comparisons in all, two-sided at 5.7 standard errors: 2e-6 to fail by chance."""
+    family = "laplace" if name in ("tied", "layer norm") else "gaussian"
     model, x = net_and_batch(name, 2)
     net = shaken(stochastic(model, 0.02, distribution=family))
     n = 500
@@ -185,6 +188,22 @@ def test_a_norm_for_each_example_is_a_loop_of_norms(name, sampling):
         torch.testing.assert_close(outputs[-1][b : b + 1], one)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler's own
+def test_norms_compile_whole():
+    """What the GPU engine asks of a network all of whose layers draw by rules."""
+    model = nn.Sequential(nn.Conv1d(2, 4, 2), nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.Flatten(), nn.Linear(16, 3))
+    data = as_data((torch.randn(8, 2, 5, generator=seeded(0)), torch.arange(8) % 3), classes=3)
+    net = stochastic(model, 0.01)
+    net.check_examples(data.x)
+    assert net.drawn_by_rules
+    stage, batch = Stage(net, data, Settings()), torch.arange(8)
+    noise = torch.randn(10_000, generator=seeded(1))
+    plain = stage.measure(batch, Tape(noise))
+    torch._dynamo.reset()
+    compiled = torch.compile(stage.measure, fullgraph=True, dynamic=False, backend="aot_eager")
+    torch.testing.assert_close(compiled(batch, Tape(noise)), plain)
+
+
 def test_dropout_where_examples_pass_one_by_one():
     net, _, x = spread(0.05, "transformer")
     assert not torch.equal(net(x, "independent", seeded(1), dropout=0.5), net(x, "independent", seeded(1), dropout=0.0))
@@ -195,7 +214,7 @@ def test_what_vmap_cannot_do_is_looped():
     for name, can in (("transformer", True), ("attention", True), ("lstm", False), ("tied", True)):
         net, _, x = spread(0.05, name)
         net(x)
-        assert net._vmaps is can, name
+        assert net._passes.vmaps is can, name
 
 
 def test_the_switch_for_fast_paths_is_left_as_it_was():

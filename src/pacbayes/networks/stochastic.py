@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
-import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import conversion
@@ -24,18 +20,14 @@ from pacbayes.networks.distributions import (
     DISTRIBUTIONS,
     Distribution,
     Normals,
-    Tape,
     distribution_named,
     rho_of,
     scale_of,
 )
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
-from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
+from pacbayes.networks.passes import Passes
 
 GAUSSIAN = DISTRIBUTIONS["gaussian"]
-
-# How many weights may be drawn at a time for examples that pass one by one; each takes about four numbers of memory.
-_WEIGHTS_AT_ONCE, _GPU_WEIGHTS_AT_ONCE = 2**24, 2**28
 
 
 def stochastic(
@@ -106,9 +98,8 @@ class StochasticNetwork(nn.Module):
         self.hidden_size = len(self.mean) - sum(p.numel() for p in model.get_submodule(output).parameters())
         self._output_slots = [i for i, p in enumerate(self.slots) if p.rpartition(".")[0] == output]
         self._binding = Binding(model, parameters, output)
+        self._passes = Passes(self._binding)
         self.model = self._binding.model.eval()
-        self._ready, self._vmaps, self._has_fast_paths = False, True, has_fast_paths(self.model)
-        self._noise_sizes: dict[tuple[Any, ...], int] = {}
         # For the record, and to notice bound data that had shaped the prior: what fit() has used so far.
         self.objective = "none"
         self.trained_on: list[Any] = []
@@ -214,122 +205,13 @@ class StochasticNetwork(nn.Module):
         return mean, variance
 
     def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
-        if not self._ready:
-            self._prepare(x)
-        if draw.sampling == "independent" and not self.drawn_by_rules:
-            return self._one_by_one(x, draw, conditional=conditional)
-        return self._together(x, draw, conditional=conditional)
-
-    def _together(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
-        """One pass over the batch: the output, or its mean and variance given the hidden weights."""
-        draw = replace(draw, examples=len(x))
         shapes = list(self.slots.values())
         means, scales = (torch.split(v, self._sizes) for v in (self.mean, scale_of(self.rho)))
 
         def moments(slot: int) -> Moments:
             return Moments(means[slot].view(shapes[slot]), scales[slot].view(shapes[slot]), self._family(slot))
 
-        self._binding.bind(draw, moments)
-        self.output_layer.conditional = conditional
-        try:
-            if self._has_fast_paths:
-                with no_fast_paths():
-                    out: Tensor = self.model(x)
-            else:
-                out = self.model(x)
-        finally:
-            self._binding.unbind()
-        if not conditional:
-            return (out,)
-        variance = self.output_layer.variance
-        del self.output_layer.variance
-        return out, variance
-
-    def _one_by_one(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
-        """Each example by itself, with a draw of all the weights of its own; many at a time, if vmap can."""
-        size = self._noise_of_a_draw(x, draw, conditional=conditional)
-
-        def one(example: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
-            own = replace(draw, sampling="shared", normals=Tape(noise))
-            return tuple(t[0] for t in self._together(example[None], own, conditional=conditional))
-
-        budget = _GPU_WEIGHTS_AT_ONCE if self.mean.is_cuda else _WEIGHTS_AT_ONCE
-        parts = []
-        for some in x.split(max(1, budget // max(1, size))):
-            noise = draw.normals((len(some), size))
-            if self._vmaps:
-                # The other kernels of attention know no vmap.
-                with sdpa_kernel(SDPBackend.MATH):
-                    parts.append(torch.func.vmap(one)(some, noise))
-            else:
-                each = [one(*pair) for pair in zip(some, noise, strict=True)]
-                parts.append(tuple(torch.stack(outs) for outs in zip(*each, strict=True)))
-        return tuple(torch.cat(outs) for outs in zip(*parts, strict=True))
-
-    def _noise_of_a_draw(self, x: Tensor, draw: Draw, *, conditional: bool) -> int:
-        """How many normals a pass of one example takes."""
-        key = (conditional, draw.dropout > 0, *x.shape[1:])
-        if key not in self._noise_sizes:
-            sizes: list[int] = []
-
-            def count(shape: tuple[int, ...]) -> Tensor:
-                sizes.append(math.prod(shape))
-                return self.mean.new_zeros(shape)
-
-            with torch.no_grad():
-                self._together(x[:1], replace(draw, sampling="shared", normals=count), conditional=conditional)
-            self._noise_sizes[key] = sum(sizes)
-        return self._noise_sizes[key]
-
-    @torch.no_grad()
-    def _prepare(self, x: Tensor) -> None:
-        """Watch the model on a few copies of an example, before its first pass.
-
-        A layer draws by its own rule if it is applied once in a pass, to one row for each example. The others (applied
-        again; with positions in front; whose weights the model takes by itself) must do without.
-        """
-        hidden = self._binding.rules[:-1]
-        try:
-            calls = self._watch(x)
-        except (AttributeError, TypeError):
-            for rule in hidden:
-                self._binding.give_up(rule)
-            hidden, calls = [], self._watch(x)
-        for rule in hidden:
-            for count, seen in calls.items():
-                if [call.rows for call in seen if call.layer is rule.layer] not in ([], [count]):
-                    self._binding.give_up(rule)
-                    break
-        if not self.drawn_by_rules:
-            zeros = Draw("independent", self.mean.new_zeros)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error")  # vmap warns where it falls back on a loop of its own
-                    self._one_by_one(torch.cat([x[:1]] * 2), zeros, conditional=True)
-            except Exception:
-                self._vmaps = False
-        self._ready = True
-
-    def _watch(self, x: Tensor) -> dict[int, list[Call]]:
-        """The calls of layers with a rule, by the number of examples. Nothing may follow the output layer."""
-        calls = {}
-        for count in (1, 2, 3):
-            draw = Draw("mean", self.mean.new_zeros)
-            run = partial(self._together, torch.cat([x[:1]] * count), draw, conditional=False)
-            (out,), calls[count] = watched(run, [rule.layer for rule in self._binding.rules])
-            last = calls[count][-1] if calls[count] else None
-            if last is None or last.layer is not self.output_layer or not last.gave(out):
-                name = self.output_layer.name
-                raise UnsupportedModel(
-                    f"the model's output must be that of its last Linear ({name}), with nothing after it: remove the "
-                    "softmax, or whatever else follows (the prediction, the index of the largest output, stays the "
-                    "same); if the output is another Linear's, name it, stochastic(model, output=...)"
-                )
-            if last.rows != count:
-                raise UnsupportedModel(
-                    f"the model gives {last.rows} outputs for {count} examples: it must give one each"
-                )
-        return calls
+        return self._passes.run(x, draw, moments, conditional=conditional)
 
     @torch.no_grad()
     def check_examples(self, x: Tensor) -> None:

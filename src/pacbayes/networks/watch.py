@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 Result = TypeVar("Result")
 
-# Modules that in evaluation mode may take the weights of the layers inside them, without a call of these layers.
-_WITH_FAST_PATHS = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+# In evaluation mode, attention may take the weights of layers inside it without a call of these layers, and cuDNN's
+# recurrent kernels have no gradient.
+_WITH_FAST_PATHS = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.RNNBase)
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,12 @@ def has_fast_paths(model: nn.Module) -> bool:
 
 @contextmanager
 def no_fast_paths() -> Iterator[None]:
-    """PyTorch's switch for them is global: it is put back."""
-    before = torch.backends.mha.get_fastpath_enabled()
+    """PyTorch's switches for them are global: they are put back."""
+    mha, cudnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.cudnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.cudnn.enabled = False
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        torch.backends.mha.set_fastpath_enabled(mha)
+        torch.backends.cudnn.enabled = cudnn
