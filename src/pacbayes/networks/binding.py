@@ -87,7 +87,9 @@ class Binding:
         for rule in self.rules:
             rule.layer.bind(draw, moments(rule.weight), None if rule.bias is None else moments(rule.bias))
         for free in self.free:
-            free.put(moments(free.slot).sample(draw))
+            value = moments(free.slot).sample(draw)
+            # The means themselves are not given away: a model may change in place what it takes for its weights.
+            free.put(value.clone() if draw.sampling == "mean" else value)
 
     def unbind(self) -> None:
         for rule in self.rules:
