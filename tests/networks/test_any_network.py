@@ -204,6 +204,16 @@ def test_norms_compile_whole():
     torch.testing.assert_close(compiled(batch, Tape(noise)), plain)
 
 
+def test_a_model_that_changes_its_weights_in_place_does_not_change_the_law():
+    model = nn.Sequential(nn.Embedding(5, 4, max_norm=0.1), nn.Flatten(), nn.Linear(8, 3))
+    net = stochastic(model, 0.01)
+    before = net.fingerprint(), net.fingerprint("prior")
+    with torch.no_grad():
+        for sampling in [*MODES, "mean"]:
+            net(torch.tensor([[0, 1], [2, 3]]), sampling)
+    assert (net.fingerprint(), net.fingerprint("prior")) == before
+
+
 def test_dropout_where_examples_pass_one_by_one():
     net, _, x = spread(0.05, "transformer")
     assert not torch.equal(net(x, "independent", seeded(1), dropout=0.5), net(x, "independent", seeded(1), dropout=0.0))
