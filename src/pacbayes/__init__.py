@@ -8,10 +8,11 @@ from pacbayes import bounds
 from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
-from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.training import Settings, fit, learn_prior
+from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
+from pacbayes.training import Settings, fit, learn_prior, scale_prior
 
 __all__ = [
+    "Audit",
     "Certificate",
     "Data",
     "PacBayesError",
@@ -20,10 +21,14 @@ __all__ = [
     "bounds",
     "build",
     "certify",
+    "features",
     "fit",
+    "fold_batchnorm",
     "holdout_bound",
     "learn_prior",
     "load",
+    "replace_batchnorm",
+    "scale_prior",
     "split",
     "stochastic",
     "test_error",

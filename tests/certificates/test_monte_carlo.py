@@ -116,7 +116,15 @@ class Twin(nn.Module):
         return self.last(self.first(x).flatten(1))
 
 
+class Folded(Twin):
+    """The two positions in front of the examples, as if they were examples: so these have to pass one by one."""
+
+    def forward(self, x):
+        return self.last(self.first(x.transpose(0, 1)).transpose(0, 1).flatten(1))
+
+
 NETS = {
+    "positions in front": (Folded, (2, 1)),
     "linear": (lambda: nn.Linear(1, 2, bias=False), (1,)),
     "hidden": (lambda: nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)), (1,)),
     "positions": (Twin, (2, 1)),
@@ -182,6 +190,23 @@ def test_the_chunk_shrinks_with_the_budget(per_example, monkeypatch):
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == monte_carlo._LARGEST_CHUNK and sizes[-1] == 1
     assert 1 < sizes[2] < sizes[0]
+
+
+def test_the_chunk_of_a_network_whose_examples_pass_one_by_one_shrinks_with_the_budget(monkeypatch):
+    """Attention makes [heads, length, length] numbers of an example, which no layer's output shows."""
+    length = 64
+    encoder = nn.TransformerEncoderLayer(4, 2, 4, batch_first=True)
+    net = stochastic(nn.Sequential(encoder, nn.Flatten(), nn.Linear(4 * length, 3)), 0.1)
+    data = as_data((torch.ones(2, length, 4), torch.zeros(2)), classes=3)
+    assert not net.drawn_by_rules
+    sizes = []
+    for budget in (2**40, 2**24, 2**20, 1):
+        monkeypatch.setattr(monte_carlo, "MEMORY_BUDGET", budget)
+        sizes.append(chunk_size(net, data))
+        assert sizes[-1] == chunk_size(net, data, per_example_weights=False)
+        assert sizes[-1] == 1 or sizes[-1] * 4 * length * length <= budget
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] == monte_carlo._LARGEST_CHUNK and sizes[-1] == 1
+    assert sizes[1] > 50
 
 
 def test_ties_and_nan_count_as_errors(monkeypatch):

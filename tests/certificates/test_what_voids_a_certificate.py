@@ -48,8 +48,6 @@ def batch_statistics(net, x):
 
 
 MIXING = {
-    "positions folded into the batch": folded,
-    "positions first": lambda net, x: net.last(net.first(x.expand(5, *x.shape)).mean(0)),
     "the mean of the batch": lambda net, x: net.last(net.first(x) + x.mean(0)),
     "a softmax over the batch": lambda net, x: net.last(net.first(x).softmax(0)),
     "a layer used again in larger batches": again,
@@ -65,11 +63,16 @@ def test_examples_must_not_mix(name, issue):
         issue(stochastic(Applied(MIXING[name]), 0.01), noise())
 
 
-def test_a_model_that_keeps_positions_behind_the_examples_is_taken():
-    def way(net, x):
-        return net.last(net.first(x[:, None].expand(-1, 3, -1)).mean(1))
+POSITIONS = {
+    "behind the examples": lambda net, x: net.last(net.first(x[:, None].expand(-1, 3, -1)).mean(1)),
+    "in front of them": lambda net, x: net.last(net.first(x.expand(5, *x.shape)).mean(0)),
+    "folded into the batch": folded,
+}
 
-    assert certify(stochastic(Applied(way), 0.01), noise(), draws=20).m == 60
+
+@pytest.mark.parametrize("where", POSITIONS)
+def test_a_model_may_keep_positions_anywhere(where):
+    assert certify(stochastic(Applied(POSITIONS[where]), 0.01), noise(), draws=20).m == 60
 
 
 def test_a_buffer_that_is_not_saved_counts_too():

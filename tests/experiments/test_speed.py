@@ -24,5 +24,7 @@ def test_every_line_of_the_table_is_measured(monkeypatch):
 def test_operations_are_those_of_forward_and_backward():
     """A lone Linear: the two products of its moments, and of each the gradient of the weights."""
     data = Data(torch.randn(64, 5), torch.arange(64) % 3, 3)
-    stage = Stage(stochastic(nn.Linear(5, 3), 0.01), data, Settings(batch_size=16))
+    net = stochastic(nn.Linear(5, 3), 0.01)
+    net.check_examples(data.x)  # as before any training; the first pass of all is preceded by a look at the model
+    stage = Stage(net, data, Settings(batch_size=16))
     assert speed._flops(stage, 16) == 4 * 2 * 16 * 5 * 3

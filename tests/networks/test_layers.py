@@ -37,12 +37,12 @@ def draws(net: StochasticNetwork, x: torch.Tensor, sampling: str, n: int, seed: 
 
 
 def captured(module: nn.Module, call) -> torch.Tensor:
-    """What a module inside gave while ``call`` ran."""
+    """What a module inside gave in the pass that ``call`` makes; the first one is preceded by a look at the model."""
     outputs: list[torch.Tensor] = []
     handle = module.register_forward_hook(lambda module, args, out: outputs.append(out.detach()))
     call()
     handle.remove()
-    return outputs[0]
+    return outputs[-1]
 
 
 # Moments

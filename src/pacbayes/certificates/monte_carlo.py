@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
@@ -85,8 +87,14 @@ def test_error(
 def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool = True) -> int:
     """How many examples to take at a time, so that memory stays bounded whatever the network and the draws.
 
-    One example is passed through to see the sizes of what the layers make.
+    One example is passed through to see the sizes of what the layers make. Where examples have to pass one by one, the
+    network itself sees to it that few draws of its weights are there at a time.
     """
+    example = data.x[:1].to(net.mean.device)
+    with torch.no_grad():
+        net(example, "mean")  # the first pass settles how the layers are drawn
+    if not net.drawn_by_rules:
+        return _examples_within_budget(net, max(data.x[0].numel(), _growth(net, example)))
     numbers = [data.x[0].numel()]
     layers = [m for m in net.model.modules() if not list(m.children()) or isinstance(m, StochasticConv)]
 
@@ -101,12 +109,43 @@ def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool 
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
         with torch.no_grad():
-            net(data.x[:1].to(net.mean.device), "mean")
+            net(example, "mean")
     finally:
         for hook in hooks:
             hook.remove()
-    bytes_each = 2 * max(numbers) * net.mean.element_size()
+    return _examples_within_budget(net, max(numbers))
+
+
+def _examples_within_budget(net: StochasticNetwork, numbers: int) -> int:
+    """How many examples there may be, if the largest thing made of each has so many numbers."""
+    bytes_each = 2 * numbers * net.mean.element_size()
     return max(1, min(_LARGEST_CHUNK, (GPU_MEMORY_BUDGET if net.mean.is_cuda else MEMORY_BUDGET) // bytes_each))
+
+
+class _Sizes(TorchDispatchMode):
+    """The size of whatever any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.seen += [t.numel() for t in (out if isinstance(out, tuple | list) else [out]) if isinstance(t, Tensor)]
+        return out
+
+
+@torch.no_grad()
+def _growth(net: StochasticNetwork, example: Tensor) -> int:
+    """By how much the largest thing made grows with one more example: what is made of weights alone does not."""
+    sizes = []
+    for count in (1, 2):
+        # As it is computed one by one: other kernels do not make the whole of an attention.
+        with sdpa_kernel(SDPBackend.MATH), _Sizes() as found:
+            net(torch.cat([example] * count), "mean")
+        sizes.append(found.seen)
+    one, two = sizes
+    return max(b - a for a, b in zip(one, two, strict=True)) if len(one) == len(two) else max(two)
 
 
 def _count_errors(net: StochasticNetwork, x: Tensor, y: Tensor, sampling: str, generator: torch.Generator) -> Tensor:

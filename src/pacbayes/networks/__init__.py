@@ -1,7 +1,21 @@
 """Any ``nn.Module`` made stochastic, the laws of its weights, and the paper's architectures."""
 
 from pacbayes.networks.architectures import ARCHITECTURES, build
+from pacbayes.networks.audit import Audit
+from pacbayes.networks.batchnorm import fold_batchnorm, replace_batchnorm
 from pacbayes.networks.distributions import DISTRIBUTIONS, Distribution
+from pacbayes.networks.features import features
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
-__all__ = ["ARCHITECTURES", "DISTRIBUTIONS", "Distribution", "StochasticNetwork", "build", "stochastic"]
+__all__ = [
+    "ARCHITECTURES",
+    "DISTRIBUTIONS",
+    "Audit",
+    "Distribution",
+    "StochasticNetwork",
+    "build",
+    "features",
+    "fold_batchnorm",
+    "replace_batchnorm",
+    "stochastic",
+]

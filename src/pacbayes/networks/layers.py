@@ -24,8 +24,9 @@ class Draw:
 
     - ``"shared"``: one draw for the whole batch, as in the paper;
     - ``"independent"``: one draw for each example;
-    - ``"mixed"``: one for each example in Linear layers, one for the batch in convolutions. Each example's law, and
-      so the expected gradient, is the same in all three; only the dependence between examples differs;
+    - ``"mixed"``: one for each example in Linear layers and normalisations, one for the batch in all else. Each
+      example's law, and so the expected gradient, is the same in all three; only the dependence between examples
+      differs;
     - ``"mean"``: no draw, the means themselves: the deterministic network.
     """
 
@@ -100,7 +101,7 @@ class StochasticLayer(nn.Module):
 class StochasticLinear(StochasticLayer):
     def __init__(self, linear: nn.Linear):
         super().__init__()
-        self.out_features = linear.out_features
+        self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         return _dropped(self.drawn(x), self.draw)

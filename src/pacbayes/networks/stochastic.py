@@ -1,49 +1,50 @@
-"""Any module that ends in a Linear, made stochastic: its Linear and Conv weights become independent variables."""
+"""Any module that ends in a Linear, made stochastic: its trainable weights become independent variables."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.distributions import DISTRIBUTIONS, Normals, distribution_named, rho_of, scale_of
-from pacbayes.networks.layers import (
-    Draw,
-    Moments,
-    OutputLinear,
-    StochasticConv,
-    StochasticLayer,
-    StochasticLinear,
+from pacbayes.networks import conversion
+from pacbayes.networks.audit import Audit, audit
+from pacbayes.networks.binding import Binding
+from pacbayes.networks.distributions import (
+    DISTRIBUTIONS,
+    Distribution,
+    Normals,
+    distribution_named,
+    rho_of,
+    scale_of,
 )
+from pacbayes.networks.layers import Draw, Moments, OutputLinear
+from pacbayes.networks.passes import Passes
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 GAUSSIAN = DISTRIBUTIONS["gaussian"]
 
 
-@dataclass(frozen=True)
-class Binding:
-    """A stochastic layer and the positions of its weight and bias among the slots."""
-
-    layer: StochasticLayer
-    weight: int
-    bias: int | None
-
-
-def stochastic(model: nn.Module, prior_variance: float = 0.01, *, distribution: str = "gaussian") -> StochasticNetwork:
+def stochastic(
+    model: nn.Module,
+    prior_variance: float = 0.01,
+    *,
+    distribution: str = "gaussian",
+    layers: Iterable[str] | None = None,
+    output: str | None = None,
+) -> StochasticNetwork:
     """A stochastic network whose prior is centred at the model's weights, with this variance for each of them.
 
-    The model is copied, and must end in a Linear. Its weights are the prior's means: they must not have seen the data
-    that will enter the bound, so a pre-trained model needs bound data of its own. ``distribution`` is the law of the
-    hidden weights, ``"gaussian"`` or ``"laplace"``; the last layer is Gaussian always.
+    The model is copied, and its output must be that of a Linear: the last one that it registers, or the one named
+    ``output``. Its weights are the prior's means: they must not have seen the data that will enter the bound, so a
+    pre-trained model needs bound data of its own. ``distribution`` is the law of the hidden weights, ``"gaussian"`` or
+    ``"laplace"``; the last layer is Gaussian always. With ``layers``, names of layers or of what they lie under, only
+    these are stochastic, and the rest stays as it is.
 
     >>> net = stochastic(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), prior_variance=0.01)
     >>> net.kl().item()
@@ -51,7 +52,7 @@ def stochastic(model: nn.Module, prior_variance: float = 0.01, *, distribution: 
     >>> net(torch.zeros(5, 4)).shape
     torch.Size([5, 3])
     """
-    return StochasticNetwork(model, prior_variance, distribution)
+    return StochasticNetwork(model, prior_variance, distribution, layers, output)
 
 
 class StochasticNetwork(nn.Module):
@@ -64,7 +65,14 @@ class StochasticNetwork(nn.Module):
     prior_mean: Tensor
     prior_rho: Tensor
 
-    def __init__(self, model: nn.Module, prior_variance: float, distribution: str = "gaussian"):
+    def __init__(
+        self,
+        model: nn.Module,
+        prior_variance: float,
+        distribution: str = "gaussian",
+        layers: Iterable[str] | None = None,
+        output: str | None = None,
+    ):
         super().__init__()
         if not 0 < prior_variance < float("inf"):
             raise InvalidInput(f"the prior variance must be positive and finite, and is {prior_variance}")
@@ -73,32 +81,25 @@ class StochasticNetwork(nn.Module):
             model = copy.deepcopy(model)
         except RuntimeError as error:
             raise UnsupportedModel(f"the model cannot be copied: {str(error).splitlines()[0]}") from None
-        layers = _layers_to_draw(model)
-        _refuse_what_voids_a_certificate(model, layers)
+        output = conversion.output_name(model, output)
+        if layers is not None:
+            conversion.freeze_all_but(model, layers, output)
+            model.eval()
+        conversion.refuse_what_voids_a_certificate(model, output)
+        parameters = conversion.trainable_parameters(model, output)
 
         # name -> shape of each weight tensor, in the order of the flat vectors
-        self.slots: dict[str, torch.Size] = {}
-        self._bindings: list[Binding] = []
-        means: list[Tensor] = []
-        for name, layer in layers.items():
-            self.hidden_size = sum(len(m) for m in means)
-            positions: dict[str, int] = {}
-            for kind, parameter in layer.named_parameters(recurse=False):
-                positions[kind] = len(self.slots)
-                self.slots[f"{name}.{kind}" if name else kind] = parameter.shape
-                means.append(parameter.detach().flatten())
-            drawn = _drawn(layer, is_output=name == list(layers)[-1])
-            drawn.name = name or drawn.name
-            self._bindings.append(Binding(drawn, positions["weight"], positions.get("bias")))
-            model = _replace(model, name, drawn)
+        self.slots = {name: p.shape for name, p in parameters.items()}
         self._sizes = [shape.numel() for shape in self.slots.values()]
-
-        self.mean = nn.Parameter(torch.cat(means).clone())
+        self.mean = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters.values()]).clone())
         self.rho = nn.Parameter(rho_of(torch.full_like(self.mean, prior_variance).sqrt()))
         self.register_buffer("prior_mean", torch.empty_like(self.mean.detach()))
         self.register_buffer("prior_rho", torch.empty_like(self.rho.detach()))
-        self.model = model.eval()
-        self._seen_to_fit = False
+        self.hidden_size = len(self.mean) - sum(p.numel() for p in model.get_submodule(output).parameters())
+        self._output_slots = [i for i, p in enumerate(self.slots) if p.rpartition(".")[0] == output]
+        self._binding = Binding(model, parameters, output)
+        self._passes = Passes(self._binding)
+        self.model = self._binding.model.eval()
         # For the record, and to notice bound data that had shaped the prior: what fit() has used so far.
         self.objective = "none"
         self.trained_on: list[Any] = []
@@ -106,15 +107,21 @@ class StochasticNetwork(nn.Module):
 
     @property
     def output_layer(self) -> OutputLinear:
-        layer = self._bindings[-1].layer
-        assert isinstance(layer, OutputLinear)
-        return layer
+        return self._binding.output_layer
+
+    @property
+    def drawn_by_rules(self) -> bool:
+        """Whether every layer draws by a rule of its own; examples with a draw each must pass one by one if not."""
+        return not self._binding.free
 
     @property
     def classes(self) -> int:
         return self.output_layer.out_features
 
     # The law
+
+    def _family(self, slot: int) -> Distribution:
+        return GAUSSIAN if slot in self._output_slots else self.distribution
 
     def kl(self, exact: bool = True) -> Tensor:
         """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""
@@ -148,6 +155,17 @@ class StochasticNetwork(nn.Module):
             other.rho.copy_(self.prior_rho)
         return other
 
+    def audit(self) -> Audit:
+        """Each parameter of the model, how it is drawn, and its part of the KL; print it for a table."""
+        with torch.no_grad():
+            law = (self.mean, scale_of(self.rho), self.prior_mean, scale_of(self.prior_rho))
+            vectors = [self.parts(v.double()) for v in law]
+            divergences = {
+                name: self._family(slot).kl(*(v[name] for v in vectors)).sum().item()
+                for slot, name in enumerate(self.slots)
+            }
+        return audit(self.model, self.slots, divergences, self._binding)
+
     # A pass
 
     def forward(
@@ -179,55 +197,21 @@ class StochasticNetwork(nn.Module):
 
     def drawn(self, x: Tensor, draw: Draw) -> Tensor:
         """:meth:`forward`, with the randomness from a source of one's own."""
-        return self._pass(x, draw, conditional=False)
+        return self._pass(x, draw, conditional=False)[0]
 
     def conditional_moments(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """:meth:`conditional`, with the randomness from a source of one's own."""
-        mean = self._pass(x, draw, conditional=True)
-        variance = self.output_layer.variance
-        del self.output_layer.variance
+        mean, variance = self._pass(x, draw, conditional=True)
         return mean, variance
 
-    def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> Tensor:
-        draw = replace(draw, examples=len(x))
+    def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
         shapes = list(self.slots.values())
         means, scales = (torch.split(v, self._sizes) for v in (self.mean, scale_of(self.rho)))
-        for binding in self._bindings:
-            family = GAUSSIAN if binding.layer is self.output_layer else self.distribution
-            weight, bias = (
-                None if i is None else Moments(means[i].view(shapes[i]), scales[i].view(shapes[i]), family)
-                for i in (binding.weight, binding.bias)
-            )
-            assert weight is not None
-            binding.layer.bind(draw, weight, bias)
-        self.output_layer.conditional = conditional
-        try:
-            return self.model(x) if self._seen_to_fit else self._first_pass(x)
-        finally:
-            for binding in self._bindings:
-                binding.layer.unbind()
 
-    def _first_pass(self, x: Tensor) -> Tensor:
-        """Run the model once under watch: nothing may follow the last Linear."""
-        outputs: list[tuple[nn.Module, Tensor, int]] = []
+        def moments(slot: int) -> Moments:
+            return Moments(means[slot].view(shapes[slot]), scales[slot].view(shapes[slot]), self._family(slot))
 
-        def note(module: nn.Module, args: object, output: Tensor) -> None:
-            outputs.append((module, output, output._version))
-
-        watch = [binding.layer.register_forward_hook(note) for binding in self._bindings]
-        try:
-            out: Tensor = self.model(x)
-        finally:
-            for handle in watch:
-                handle.remove()
-        layer, last, version = outputs[-1] if outputs else (None, None, 0)
-        if layer is not self.output_layer or out is not last or out._version != version:
-            raise UnsupportedModel(
-                "the model's output must be that of its last Linear, with nothing after it: remove the softmax, or "
-                "whatever else follows (the prediction, the index of the largest output, stays the same)"
-            )
-        self._seen_to_fit = True
-        return out
+        return self._passes.run(x, draw, moments, conditional=conditional)
 
     @torch.no_grad()
     def check_examples(self, x: Tensor) -> None:
@@ -311,60 +295,3 @@ class StochasticNetwork(nn.Module):
 def _sha256(tensors: dict[str, Tensor]) -> str:
     plain = {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
     return hashlib.sha256(safetensors.torch.save(plain)).hexdigest()
-
-
-def _layers_to_draw(model: nn.Module) -> dict[str, nn.Module]:
-    """Every Linear and Conv that trains, by name, the last Linear at the end."""
-    layers = {
-        name: module
-        for name, module in model.named_modules()
-        if type(module) in (nn.Linear, *_CONVOLUTIONS) and module.weight.requires_grad
-    }
-    linears = [name for name, module in layers.items() if type(module) is nn.Linear]
-    if not linears:
-        raise UnsupportedModel("the model must end in a trainable nn.Linear, and it has none")
-    layers[linears[-1]] = layers.pop(linears[-1])
-    return layers
-
-
-def _refuse_what_voids_a_certificate(model: nn.Module, layers: dict[str, nn.Module]) -> None:
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm | _InstanceNorm) and module.training and module.track_running_stats:
-            raise UnsupportedModel(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode: its statistics absorb data "
-                "outside the KL, and a BatchNorm's output depends on the other examples of the batch. Call "
-                "model.eval() and freeze its parameters, or replace it by GroupNorm(affine=False)"
-            )
-        if isinstance(module, _BatchNorm) and not module.track_running_stats:
-            raise UnsupportedModel(
-                f"{name or 'the model'} ({type(module).__name__}) has no running statistics, so its output always "
-                "depends on the other examples of the batch: replace it by GroupNorm(affine=False)"
-            )
-    drawn = [p for layer in layers.values() for p in layer.parameters(recurse=False)]
-    ids = {id(p) for p in drawn}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and id(parameter) not in ids:
-            owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-            raise UnsupportedModel(
-                f"{name} ({owner}) is trainable but would stay outside the KL: only Linear and Conv1d/2d/3d are made "
-                "stochastic. Freeze it with requires_grad_(False), or remove it"
-            )
-    uses = [id(p) for _, p in model.named_parameters(remove_duplicate=False)]
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if id(parameter) in ids and uses.count(id(parameter)) > 1:
-            raise UnsupportedModel(f"{name} is shared between layers, which is not supported: give each its own")
-
-
-def _drawn(layer: nn.Module, *, is_output: bool) -> StochasticLayer:
-    if isinstance(layer, nn.Linear):
-        return OutputLinear(layer) if is_output else StochasticLinear(layer)
-    assert isinstance(layer, _CONVOLUTIONS)
-    return StochasticConv(layer)
-
-
-def _replace(model: nn.Module, name: str, new: nn.Module) -> nn.Module:
-    if not name:
-        return new
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, new)
-    return model

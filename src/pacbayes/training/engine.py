@@ -33,8 +33,8 @@ class Engine(Protocol):
 
 
 def engine_for(stage: Stage) -> Engine:
-    """The fastest engine for the device the network is on."""
-    if stage.device.type != "cuda":
+    """The fastest engine for the device the network is on, and for its layers."""
+    if stage.device.type != "cuda" or not stage.net.drawn_by_rules:
         return PlainEngine(stage)
     from pacbayes.training.cuda_graphs import GraphEngine
 

@@ -1,0 +1,104 @@
+"""Two ways out of BatchNorm: fold a trained one into the layer before it, or put GroupNorm in its place."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.conversion import replaced
+from pacbayes.networks.watch import watched
+
+_FOLDS_INTO = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@torch.no_grad()
+def fold_batchnorm(model: nn.Module, x: Any) -> nn.Module:
+    """A copy of the model, in evaluation mode, with every BatchNorm folded into the Linear or Conv right before it.
+
+    With ``scale = weight / sqrt(running_var + eps)`` the layer's weight becomes ``scale * weight`` and its bias
+    ``scale * (bias - running_mean)`` plus the BatchNorm's. For a model that has been trained on prior data: from then
+    on the statistics are part of weights that are drawn. ``x`` are a few inputs of the right shape, [n, ...]: the
+    model is run on them to see which layer is before which, and to check that its outputs stay the same.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    >>> fold_batchnorm(model, torch.randn(5, 4))[1]
+    Identity()
+    """
+    model = copy.deepcopy(model).eval()
+    x = _inputs(model, x)
+    names = {module: name for name, module in model.named_modules()}
+    norms = [m for m in names if isinstance(m, _BatchNorm)]
+    layers = [m for m in names if type(m) in _FOLDS_INTO]
+    inputs: dict[nn.Module, list[Tensor]] = {norm: [] for norm in norms}
+    handles = [n.register_forward_pre_hook(lambda norm, args: inputs[norm].append(args[0])) for n in norms]
+    before, calls = watched(lambda: model(x), layers)
+    for handle in handles:
+        handle.remove()
+    for norm in norms:
+        name = f"{names[norm]} ({type(norm).__name__})"
+        if norm.running_mean is None:
+            raise UnsupportedModel(f"{name} has no running statistics to fold: pacbayes.replace_batchnorm(model)")
+        givers = [call.layer for call in calls if len(inputs[norm]) == 1 and call.gave(inputs[norm][0])]
+        if len(givers) != 1 or sum(call.layer is givers[0] for call in calls) != 1:
+            raise UnsupportedModel(
+                f"{name} does not come right after a Linear or Conv that is applied once, so it cannot be folded: "
+                "freeze it and call model.eval(), or use pacbayes.replace_batchnorm(model) and train again"
+            )
+        _fold(norm, givers[0])
+        model = replaced(model, names[norm], nn.Identity())
+    after = model(x)
+    if not torch.allclose(after, before, rtol=1e-3, atol=1e-4 * float(before.abs().max().clamp_min(1))):
+        raise UnsupportedModel(
+            "the folded model does not give the outputs of the original: another part of it uses what a BatchNorm "
+            "was given. Use pacbayes.replace_batchnorm(model) and train again"
+        )
+    return model
+
+
+def _fold(norm: _BatchNorm, layer: nn.Module) -> None:
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor) and norm.running_mean is not None and norm.running_var is not None
+    scale = (norm.running_var.double() + norm.eps).rsqrt()
+    if norm.weight is not None:
+        scale = scale * norm.weight.double()
+    start = bias.double() if isinstance(bias, Tensor) else 0.0
+    shift = scale * (start - norm.running_mean.double())
+    if norm.bias is not None:
+        shift = shift + norm.bias.double()
+    weight.copy_(weight.double() * scale.view(-1, *(1,) * (weight.dim() - 1)))
+    layer.bias = nn.Parameter(shift.to(weight.dtype), requires_grad=weight.requires_grad)
+
+
+def replace_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
+    """A copy of the model with GroupNorm in place of every BatchNorm, to be trained anew.
+
+    Up to ``groups`` groups of channels, a divisor of their number; one group for BatchNorm1d, whose examples may have
+    a single number a channel. Scale and shift are taken over.
+
+    >>> replace_batchnorm(nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12)))[1].num_groups
+    4
+    """
+    if groups < 1:
+        raise InvalidInput(f"groups must be at least 1, and is {groups}")
+    model = copy.deepcopy(model)
+    for name, norm in list(model.named_modules(remove_duplicate=False)):
+        if isinstance(norm, _BatchNorm):
+            channels = norm.num_features
+            count = 1 if isinstance(norm, nn.BatchNorm1d) else math.gcd(groups, channels)
+            new = nn.GroupNorm(count, channels, norm.eps, norm.affine)
+            if norm.affine:
+                new.weight, new.bias = norm.weight, norm.bias
+            model = replaced(model, name, new.train(norm.training))
+    return model
+
+
+def _inputs(model: nn.Module, x: Any) -> Tensor:
+    x = torch.as_tensor(x)
+    like = next(model.parameters(), None)
+    return x if like is None or not x.is_floating_point() else x.to(like)

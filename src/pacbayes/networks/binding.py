@@ -1,0 +1,98 @@
+"""Where a model's drawn weights go for the time of a pass: into layers with a rule of their own, or to their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from pacbayes.networks import conversion
+from pacbayes.networks.layers import Draw, Moments, OutputLinear, StochasticLayer
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A layer that draws by a rule of its own, the one it stands for, and the slots of its weight and bias."""
+
+    layer: StochasticLayer
+    original: nn.Module
+    weight: int
+    bias: int | None
+
+
+@dataclass(frozen=True)
+class Free:
+    """A tensor without such a rule: its slot, and every place where the model has it."""
+
+    slot: int
+    places: tuple[tuple[nn.Module, str], ...]
+
+    def put(self, value: Tensor | None) -> None:
+        for module, name in self.places:
+            setattr(module, name, value)
+
+
+class Binding:
+    """A model without its drawn weights, and the way to put them in."""
+
+    def __init__(self, model: nn.Module, parameters: dict[str, nn.Parameter], output: str):
+        slots = {id(p): i for i, p in enumerate(parameters.values())}
+        self.rules: list[Rule] = []
+        """The output layer's is the last."""
+        self.free: list[Free] = []
+        layers = conversion.layers_with_a_rule(model, output)
+        layers[output] = layers.pop(output)
+        for name, layer in layers.items():
+            own = {kind: slots.pop(id(p)) for kind, p in layer.named_parameters(recurse=False)}
+            drawn = conversion.drawn_by_a_rule(layer, is_output=name == output)
+            drawn.name = name or drawn.name
+            self.rules.append(Rule(drawn, layer, own["weight"], own.get("bias")))
+            model = conversion.replaced(model, name, drawn)
+        self.model = model
+        places: dict[int, list[tuple[nn.Module, str]]] = {slot: [] for slot in slots.values()}
+        for module in model.modules():
+            for kind, p in module.named_parameters(recurse=False, remove_duplicate=False):
+                if id(p) in slots:
+                    places[slots[id(p)]].append((module, kind))
+        for slot, where in places.items():
+            self._set_free(slot, where)
+        left = [name for name, p in model.named_parameters() if p.requires_grad]
+        assert not left, f"{left} would stay outside the KL"
+
+    @property
+    def output_layer(self) -> OutputLinear:
+        layer = self.rules[-1].layer
+        assert isinstance(layer, OutputLinear)
+        return layer
+
+    def _set_free(self, slot: int, places: list[tuple[nn.Module, str]]) -> None:
+        for module, kind in places:
+            # No longer a parameter: a plain attribute, which may be any tensor.
+            delattr(module, kind)
+        self.free.append(Free(slot, tuple(places)))
+        self.free[-1].put(None)
+        self.free.sort(key=lambda free: free.slot)
+
+    def give_up(self, rule: Rule) -> None:
+        """Put the original layer back; its weights are drawn without a rule from now on."""
+        self.rules.remove(rule)
+        conversion.replaced(self.model, rule.layer.name, rule.original)
+        for kind, slot in (("weight", rule.weight), ("bias", rule.bias)):
+            if slot is not None:
+                self._set_free(slot, [(rule.original, kind)])
+
+    def bind(self, draw: Draw, moments: Callable[[int], Moments]) -> None:
+        """Weights for one pass; those without a rule are drawn here, once for the whole batch."""
+        for rule in self.rules:
+            rule.layer.bind(draw, moments(rule.weight), None if rule.bias is None else moments(rule.bias))
+        for free in self.free:
+            value = moments(free.slot).sample(draw)
+            # The means themselves are not given away: a model may change in place what it takes for its weights.
+            free.put(value.clone() if draw.sampling == "mean" else value)
+
+    def unbind(self) -> None:
+        for rule in self.rules:
+            rule.layer.unbind()
+        for free in self.free:
+            free.put(None)

@@ -1,0 +1,99 @@
+"""A fixed body computed once: what reaches the last layer becomes the data, and the last layer the model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pacbayes.data import Data, as_data
+from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.stochastic import StochasticNetwork, stochastic
+
+
+@torch.no_grad()
+def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size: int = 256) -> tuple[Data, nn.Module]:
+    """(data, head): the examples as the head gets them from the rest of the model, and a copy of the head.
+
+    The head is the part of the model with this name, whose output must be the model's: by default the last Linear. The
+    rest is run once, in evaluation mode and on the model's device, and is fixed from then on: it must have been trained
+    without the bound data. Of a stochastic network with nothing drawn before its last layer, the head is the stochastic
+    network of that layer, with the same law. Examples stay the same examples: data from before and after are still
+    known to overlap.
+
+    >>> body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten())
+    >>> data, head = features(nn.Sequential(body, nn.Linear(8 * 36, 10)), pb.load("digits"))
+    >>> data.shape, head
+    ((288,), Linear(in_features=288, out_features=10, bias=True))
+    """
+    data = as_data(data)
+    if batch_size < 1:
+        raise InvalidInput(f"batch_size must be at least 1, and is {batch_size}")
+    whole = copy.deepcopy(model).eval()
+    run: Callable[[Tensor], Tensor] = whole
+    layer = result = whole
+    if isinstance(whole, StochasticNetwork):
+        if whole.hidden_size:
+            raise UnsupportedModel(
+                "weights before the last layer are drawn, so its inputs cannot be computed once: make the last layer "
+                "alone stochastic, pacbayes.stochastic(model, layers=[...])"
+            )
+        layer, result, run = whole.output_layer, _head_network(whole), partial(whole, sampling="mean")
+    else:
+        layer = result = _part(whole, head)
+    like = next(whole.parameters(), data.x)
+    run(data.x[:1].to(like))  # a stochastic network looks at its model first
+    calls: list[tuple[tuple[Any, ...], Any]] = []
+    handle = layer.register_forward_hook(lambda module, args, out: calls.append((args, out)))
+
+    def given(x: Tensor) -> Tensor:
+        """What the head gets for these examples."""
+        calls.clear()
+        out = run(x.to(like))
+        if len(calls) != 1 or calls[0][1] is not out or len(calls[0][0]) != 1 or len(out) != len(x):
+            raise UnsupportedModel(
+                f"the model's output must be that of its head, {head or 'the last Linear'}, applied once and to one "
+                "input: name another part of the model, features(model, data, head=...)"
+            )
+        inputs: Tensor = calls[0][0][0]
+        return inputs.float().cpu()
+
+    x = torch.cat([given(some) for some in data.x.split(batch_size)])
+    alone = torch.cat([given(some) for some in data.x[:3].split(1)])
+    handle.remove()
+    if not torch.allclose(x[:3], alone, rtol=1e-3, atol=1e-4):
+        raise UnsupportedModel(
+            "what the head gets for an example depends on the other examples of the batch (a batch normalisation "
+            "without statistics, or an operation over the first axis): there is no valid certificate for it"
+        )
+    # Still these examples: where they overlap with others is known by their places in the original data.
+    source = data.source or (data, np.arange(len(data)))
+    return replace(data, x=x, name=f"features of {data.name}", source=source), result
+
+
+def _part(model: nn.Module, name: str | None) -> nn.Module:
+    if name is None:
+        linears = [module for module in model.modules() if type(module) is nn.Linear]
+        if not linears:
+            raise UnsupportedModel("the model must end in an nn.Linear, and it has none")
+        return linears[-1]
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        raise InvalidInput(f"the model has no part {name!r}") from None
+
+
+def _head_network(net: StochasticNetwork) -> StochasticNetwork:
+    layer = net.output_layer
+    linear = nn.Linear(layer.in_features, layer.out_features, bias=len(net.slots) == 2)
+    head = stochastic(linear.to(net.mean))
+    for name in ("mean", "rho", "prior_mean", "prior_rho"):
+        getattr(head, name).copy_(getattr(net, name))
+    head.objective, head.trained_on, head.prior_trained_on = net.objective, net.trained_on, net.prior_trained_on
+    return head

@@ -1,0 +1,147 @@
+"""Passes of a model whose weights are drawn: all examples together, or, where layers have no rule, one by one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from pacbayes.errors import UnsupportedModel
+from pacbayes.networks.binding import Binding
+from pacbayes.networks.distributions import Tape
+from pacbayes.networks.layers import Draw, Moments
+from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
+
+# How many weights may be drawn at a time for examples that pass one by one; each takes about four numbers of memory.
+_WEIGHTS_AT_ONCE, _GPU_WEIGHTS_AT_ONCE = 2**24, 2**28
+
+MomentsOf = Callable[[int], Moments]
+"""The law of the weight tensor in a slot."""
+
+
+class Passes:
+    """Runs a model. The first pass is preceded by a look at what the model does with its layers."""
+
+    def __init__(self, binding: Binding):
+        self.binding = binding
+        self.vmaps = True
+        self._ready = False
+        self._has_fast_paths = has_fast_paths(binding.model)
+        self._noise_sizes: dict[tuple[Any, ...], int] = {}
+
+    def run(self, x: Tensor, draw: Draw, moments: MomentsOf, *, conditional: bool) -> tuple[Tensor, ...]:
+        """The output alone, or its mean and variance given the hidden weights."""
+        if not self._ready:
+            self._prepare(x, moments)
+        if draw.sampling == "independent" and self.binding.free:
+            return self._one_by_one(x, draw, moments, conditional=conditional)
+        return self._together(x, draw, moments, conditional=conditional)
+
+    def _together(self, x: Tensor, draw: Draw, moments: MomentsOf, *, conditional: bool) -> tuple[Tensor, ...]:
+        layer = self.binding.output_layer
+        self.binding.bind(replace(draw, examples=len(x)), moments)
+        layer.conditional = conditional
+        try:
+            if self._has_fast_paths:
+                with no_fast_paths():
+                    out: Tensor = self.binding.model(x)
+            else:
+                out = self.binding.model(x)
+        finally:
+            self.binding.unbind()
+        if not conditional:
+            return (out,)
+        variance = layer.variance
+        del layer.variance
+        return out, variance
+
+    def _one_by_one(self, x: Tensor, draw: Draw, moments: MomentsOf, *, conditional: bool) -> tuple[Tensor, ...]:
+        """Each example by itself, with a draw of all the weights of its own; many at a time, if vmap can."""
+        size = self._noise_of_a_draw(x, draw, moments, conditional=conditional)
+
+        def one(example: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+            own = replace(draw, sampling="shared", normals=Tape(noise))
+            return tuple(t[0] for t in self._together(example[None], own, moments, conditional=conditional))
+
+        budget = _GPU_WEIGHTS_AT_ONCE if x.is_cuda else _WEIGHTS_AT_ONCE
+        parts = []
+        for some in x.split(max(1, budget // max(1, size))):
+            noise = draw.normals((len(some), size))
+            if self.vmaps:
+                # The other kernels of attention know no vmap.
+                with sdpa_kernel(SDPBackend.MATH):
+                    parts.append(torch.func.vmap(one)(some, noise))
+            else:
+                each = [one(*pair) for pair in zip(some, noise, strict=True)]
+                parts.append(tuple(torch.stack(outs) for outs in zip(*each, strict=True)))
+        return tuple(torch.cat(outs) for outs in zip(*parts, strict=True))
+
+    def _noise_of_a_draw(self, x: Tensor, draw: Draw, moments: MomentsOf, *, conditional: bool) -> int:
+        """How many normals a pass of one example takes."""
+        key = (conditional, draw.dropout > 0, *x.shape[1:])
+        if key not in self._noise_sizes:
+            sizes: list[int] = []
+
+            def count(shape: tuple[int, ...]) -> Tensor:
+                sizes.append(math.prod(shape))
+                return moments(0).mean.new_zeros(shape)
+
+            with torch.no_grad():
+                self._together(x[:1], replace(draw, sampling="shared", normals=count), moments, conditional=conditional)
+            self._noise_sizes[key] = sum(sizes)
+        return self._noise_sizes[key]
+
+    @torch.no_grad()
+    def _prepare(self, x: Tensor, moments: MomentsOf) -> None:
+        """Watch the model on a few copies of an example, and settle which layers draw by a rule of their own.
+
+        A layer does if it is applied once in a pass, to one row for each example. The others (applied again; with
+        positions in front; whose weights the model takes by itself) must do without.
+        """
+        hidden, zeros = self.binding.rules[:-1], moments(0).mean.new_zeros
+        try:
+            calls = self._watch(x, Draw("mean", zeros), moments)
+        except (AttributeError, TypeError):
+            for rule in hidden:
+                self.binding.give_up(rule)
+            hidden, calls = [], self._watch(x, Draw("mean", zeros), moments)
+        for rule in hidden:
+            for count, seen in calls.items():
+                if [call.rows for call in seen if call.layer is rule.layer] not in ([], [count]):
+                    self.binding.give_up(rule)
+                    break
+        if self.binding.free:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")  # vmap warns where it falls back on a loop of its own
+                    self._one_by_one(torch.cat([x[:1]] * 2), Draw("independent", zeros), moments, conditional=True)
+            except Exception:
+                self.vmaps = False
+        self._ready = True
+
+    def _watch(self, x: Tensor, draw: Draw, moments: MomentsOf) -> dict[int, list[Call]]:
+        """The calls of layers with a rule, by the number of examples. Nothing may follow the output layer."""
+        calls = {}
+        output = self.binding.output_layer
+        for count in (1, 2, 3):
+            run = partial(self._together, torch.cat([x[:1]] * count), draw, moments, conditional=False)
+            (out,), calls[count] = watched(run, [rule.layer for rule in self.binding.rules])
+            last = calls[count][-1] if calls[count] else None
+            if last is None or last.layer is not output or not last.gave(out):
+                raise UnsupportedModel(
+                    f"the model's output must be that of its last Linear ({output.name}), with nothing after it: "
+                    "remove the softmax, or whatever else follows (the prediction, the index of the largest output, "
+                    "stays the same); if the output is another Linear's, name it, stochastic(model, output=...)"
+                )
+            if last.rows != count:
+                raise UnsupportedModel(
+                    f"the model gives {last.rows} outputs for {count} examples: it must give one each"
+                )
+        return calls

@@ -1,0 +1,149 @@
+"""The prior's variance for an ordinary trained network: as large as its error on the prior data allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pacbayes.data import Data, as_data
+from pacbayes.errors import InvalidInput
+from pacbayes.networks.layers import Draw
+from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.seeds import check_seed, derived_seed
+from pacbayes.training.fit import check_fit
+from pacbayes.training.loss import conditional_risk
+from pacbayes.training.settings import Settings
+
+# Multiples of the variance lie within 2 to the power of this, and are found to the nearest sixteenth of a doubling.
+_LARGEST_POWER, _FINEST_STEP = 40.0, 1 / 16
+
+# A tag that keeps this stream apart from those of training and of certificates.
+_SCALING = (1, 2)
+
+
+@dataclass(frozen=True)
+class PriorScale:
+    """What :func:`scale_prior` found."""
+
+    multiples: dict[str, float]
+    """For each layer, what its variances were multiplied by."""
+    error: float
+    """The drawn network's error on the prior data, estimated."""
+    error_of_means: float
+    """That of the deterministic network."""
+
+
+@torch.no_grad()
+def scale_prior(
+    net: StochasticNetwork,
+    data: Any,
+    *,
+    tolerance: float = 0.01,
+    each_layer: bool = False,
+    passes: int = 4,
+    batch_size: int = 256,
+    seed: int = 0,
+) -> PriorScale:
+    """Multiply all variances by the largest number that costs at most ``tolerance`` of error, and freeze the prior.
+
+    For a network whose means were trained in any way on the prior data, and on nothing of the bound data: the more
+    variance the prior has, the less a posterior pays for moving. ``tolerance`` is how much larger than the error of the
+    deterministic network the error of drawn networks on ``data``, the prior data, may be. With ``each_layer`` the
+    layers are first scaled one by one, to what each can bear alone, and then together. The error is estimated in
+    ``passes`` over the data, with the same noise for every scale. The data count as seen by the prior.
+
+    >>> net = pb.stochastic(pb.build("mlp", (4,), 2), prior_variance=0.01)
+    >>> scale = scale_prior(net, (torch.randn(50, 4), torch.arange(50) % 2), tolerance=0.05)
+    >>> scale.error <= scale.error_of_means + 0.05
+    True
+    """
+    data = as_data(data, classes=net.classes)
+    if not 0 < tolerance < 1:
+        raise InvalidInput(f"tolerance must lie strictly between 0 and 1, and is {tolerance}")
+    if min(passes, batch_size) < 1:
+        raise InvalidInput(f"passes and batch_size must be at least 1, and are {passes} and {batch_size}")
+    check_seed(seed)
+    check_fit(net, data, Settings())
+    start = net.rho.clone()
+    settings = Settings(sampling="mixed")
+
+    def risk(rho: Tensor) -> float:
+        net.rho.copy_(rho)
+        return _risk(net, data, settings, passes, batch_size, seed)
+
+    limit = _error_of_means(net, data, batch_size) + tolerance
+
+    def largest_power(rho: Tensor) -> float:
+        # s² = |rho|³
+        return _largest(lambda power: risk(rho * 2 ** (power / 3)) <= limit)
+
+    powers = torch.zeros_like(start)
+    layers = _layers(net)
+    try:
+        if each_layer:
+            for part in layers.values():
+                alone = torch.zeros_like(start)
+                alone[part] = start[part]
+                powers[part] = largest_power(alone)
+        powers += largest_power(start * 2 ** (powers / 3))
+        error = risk(start * 2 ** (powers / 3))
+    except BaseException:
+        net.rho.copy_(start)
+        raise
+    net.trained_on.append(data)
+    net.freeze_prior()
+    multiples = {name: 2 ** float(powers[part][0]) for name, part in layers.items()}
+    return PriorScale(multiples, error, limit - tolerance)
+
+
+def _largest(fits: Callable[[float], bool]) -> float:
+    """The largest number in reach that fits, if all below one that fits do; the smallest in reach, if none does."""
+    step, power = 1.0, 0.0
+    direction = 1.0 if fits(power) else -1.0
+    while abs(power + direction * step) <= _LARGEST_POWER:
+        power += direction * step
+        if fits(power) != (direction > 0):
+            break
+    low = power if direction < 0 else power - step
+    while step > _FINEST_STEP:
+        step /= 2
+        if fits(low + step):
+            low += step
+    return low
+
+
+def _risk(net: StochasticNetwork, data: Data, settings: Settings, passes: int, batch_size: int, seed: int) -> float:
+    """The expected 0-1 error of drawn networks; infinite where it is no number."""
+    generator = torch.Generator(net.mean.device).manual_seed(derived_seed(seed, *_SCALING))
+    normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
+    total = 0.0
+    for _ in range(passes):
+        for x, y in _batches(net, data, batch_size):
+            total += float(conditional_risk(net, x, y, settings, Draw(settings.sampling, normals))) * len(y)
+    risk = total / (passes * len(data))
+    return risk if math.isfinite(risk) else math.inf
+
+
+def _error_of_means(net: StochasticNetwork, data: Data, batch_size: int) -> float:
+    errors = sum(int((net(x, "mean").argmax(-1) != y).sum()) for x, y in _batches(net, data, batch_size))
+    return errors / len(data)
+
+
+def _batches(net: StochasticNetwork, data: Data, batch_size: int) -> list[tuple[Tensor, Tensor]]:
+    device = net.mean.device
+    pairs = zip(data.x.split(batch_size), data.y.split(batch_size), strict=True)
+    return [(x.to(device), y.to(device)) for x, y in pairs]
+
+
+def _layers(net: StochasticNetwork) -> dict[str, Tensor]:
+    """The places of each layer's weights in the flat vectors."""
+    places: dict[str, list[Tensor]] = {}
+    for name, part in net.parts(torch.arange(len(net.mean), device=net.mean.device)).items():
+        places.setdefault(name.rpartition(".")[0], []).append(part.flatten())
+    return {name: torch.cat(parts) for name, parts in places.items()}
