@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import LIMITS, percent, table
+from pacbayes.certificates.certificate import percent, table
+from pacbayes.certificates.evidence import LIMITS
 from pacbayes.cli.bench import bench
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar
 from pacbayes.cli.reproduce import reproduce

@@ -31,7 +31,7 @@ def certify_run(
     delta: float = 0.025,
     mc_delta: float = 0.01,
     sampling: str = "independent",
-    limit: str = "two-sided",
+    limit: str | None = None,
     test_draws: int = 1000,
     seed: int | None = None,
     device: str | None = None,
