@@ -5,7 +5,16 @@
 """
 
 from pacbayes import bounds
-from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
+from pacbayes.certificates import (
+    Certificate,
+    ClassCertificate,
+    certify,
+    certify_classes,
+    compare_bounds,
+    export_single,
+    holdout_bound,
+    test_error,
+)
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import StochasticNetwork, build, stochastic
@@ -13,6 +22,7 @@ from pacbayes.training import Settings, fit, learn_prior
 
 __all__ = [
     "Certificate",
+    "ClassCertificate",
     "Data",
     "PacBayesError",
     "Settings",
@@ -20,6 +30,9 @@ __all__ = [
     "bounds",
     "build",
     "certify",
+    "certify_classes",
+    "compare_bounds",
+    "export_single",
     "fit",
     "holdout_bound",
     "learn_prior",

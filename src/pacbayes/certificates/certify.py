@@ -100,7 +100,7 @@ def certify(
         voters=voters if predictor == "majority" else 1,
     )  # fmt: skip
     plan.derived()  # refuses what is wrong before any draw is made
-    _refuse_what_voids_a_bound(net, data)
+    refuse_what_voids_a_bound(net, data)
     seed = secrets.randbits(63) if seed is None else seed
     check_seed(seed)
     if budget is not None:
@@ -122,8 +122,8 @@ def certify(
     else:
         plan = _counted(plan, net, data, loss, seed, progress)
     _refuse_a_changed_model(net)
-    with torch.no_grad():
-        plan = replace(plan, kl=float(net.kl()) * _KL_ROUND_UP, profile_kl=float(net.profile_kl()) * _KL_ROUND_UP)
+    kl, profile_kl = divergences(net)
+    plan = replace(plan, kl=kl, profile_kl=profile_kl)
     return Certificate(
         **vars(plan),
         **plan.derived(),
@@ -137,6 +137,12 @@ def certify(
         versions=versions(),
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def divergences(net: StochasticNetwork) -> tuple[float, float]:
+    """The KL and the profile KL, rounded up."""
+    with torch.no_grad():
+        return float(net.kl()) * _KL_ROUND_UP, float(net.profile_kl()) * _KL_ROUND_UP
 
 
 def _unit(sampling: str, loss: Loss | None) -> int:
@@ -165,7 +171,7 @@ def holdout_bound(net: StochasticNetwork, data: Any, *, delta: float = 0.035, se
     Each example is classified once, with a draw of its own, by the network before posterior training.
     """
     data = as_data(data, classes=net.classes)
-    _refuse_what_voids_a_bound(net, data)
+    refuse_what_voids_a_bound(net, data)
     seed = secrets.randbits(63) if seed is None else seed
     check_seed(seed)
     errors = independent_errors(net.prior_network(), data, len(data), seed)
@@ -185,7 +191,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def _refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
+def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if data.repeats:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
     if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):
