@@ -115,9 +115,9 @@ def test_a_fixed_c_is_a_part_of_the_prior_and_of_its_fingerprint():
     other.load_state(net.state("prior"), "prior")
     assert other.catoni == (0.3,) and other.fingerprint("prior") == net.fingerprint("prior")
     net.freeze_prior()
-    assert len(net.catoni) == 5 and net.fingerprint("prior") == before
+    assert len(net.catoni) == 6 and net.fingerprint("prior") == before
     other.load_state(net.state("prior"), "prior")
-    assert len(other.catoni) == 5
+    assert len(other.catoni) == 6
 
 
 def test_a_c_that_is_none():

@@ -21,11 +21,11 @@ def compare_bounds(certificate: Certificate) -> dict[str, float]:
     rows = {
         "the paper's": ("invKL", "two-sided"),
         "one-sided limit": ("invKL", "one-sided"),
-        "exact binomial limit": ("invKL", tightest),
+        "binomial limit": ("invKL", tightest),
         "exact constant": ("exact", "two-sided"),
         "Catoni": ("catoni", "two-sided"),
         "prior's scale": ("invKL+profile", "two-sided"),
-        "best (certificate)": ("best", tightest),
+        "best, all together": ("best", tightest),
     }
     evidence = certificate.evidence()
     return {
