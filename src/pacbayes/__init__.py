@@ -5,7 +5,16 @@
 """
 
 from pacbayes import bounds
-from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
+from pacbayes.certificates import (
+    Certificate,
+    ClassCertificate,
+    certify,
+    certify_classes,
+    compare_bounds,
+    export_single,
+    holdout_bound,
+    test_error,
+)
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
@@ -14,6 +23,7 @@ from pacbayes.training import Settings, fit, learn_prior, scale_prior
 __all__ = [
     "Audit",
     "Certificate",
+    "ClassCertificate",
     "Data",
     "PacBayesError",
     "Settings",
@@ -21,6 +31,9 @@ __all__ = [
     "bounds",
     "build",
     "certify",
+    "certify_classes",
+    "compare_bounds",
+    "export_single",
     "features",
     "fit",
     "fold_batchnorm",

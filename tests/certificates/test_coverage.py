@@ -15,7 +15,7 @@ from torch import nn
 
 from pacbayes.bounds import chernoff_upper, clopper_pearson_upper
 from pacbayes.certificates import Certificate, certify, holdout_bound
-from pacbayes.certificates.certificate import derived_numbers
+from pacbayes.certificates.evidence import derived_numbers
 from pacbayes.certificates.monte_carlo import independent_errors, shared_errors
 from pacbayes.data import Data, as_data, split
 from pacbayes.networks import StochasticNetwork, stochastic

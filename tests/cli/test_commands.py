@@ -205,3 +205,62 @@ def test_help(arguments, flag, pacbayes_main):
 def test_help_by_process_needs_no_terminal(process):
     result = process("--help")
     assert result.status == 0 and all(name in result.out for name in COMMANDS)
+
+
+def test_the_best_bound_and_the_table(run, pacbayes_main):
+    done = pacbayes_main("certify", run, "--bound", "best", "--table", "--budget", "0.5s", "--test-draws", 2)
+    assert done.status == 0, done.err
+    issued = Certificate.load(run / "certificate.json")
+    assert issued.bound == "best" and issued.limit == "clopper-pearson" and issued.check() == []
+    assert "the paper's" in done.out and "Catoni" in done.out and "only the certificate is a promise" in done.out
+    assert pacbayes_main("verify", run).status == 0
+    assert pacbayes_main("report", run).status == 0
+
+
+def test_a_single_network_and_its_predictions(run, pacbayes_main, tmp_path):
+    certify = ("certify", run, "--predictor", "single", "--bound", "best", "--test-draws", 2)
+    assert pacbayes_main(*certify, "--seed", 3).status == 0
+    first = Certificate.load(run / "certificate.json")
+    labels = {pacbayes_main("predict", run, "digits", "--seed", seed).out for seed in (0, 1)}
+    assert len(labels) == 1, "one network gives one answer, whatever the seed"
+    # Other certificates in between do not make the run forget the draw.
+    assert pacbayes_main("certify", run, "--draws", 50, "--test-draws", 2).status == 0
+    done = pacbayes_main(*certify, "--seed", 4)
+    second = Certificate.load(run / "certificate.json")
+    assert (first.draw, second.draw) == (1, 2) and done.status == 0
+    assert pacbayes_main("report", run).status == 0
+    (run / "single.safetensors").write_bytes(b"no")
+    for arguments in (("predict", run, "digits"), certify):
+        done = pacbayes_main(*arguments)
+        assert done.status != 0 and "single.safetensors" in done.err and "Traceback" not in done.err
+
+
+def test_a_majority_vote_and_its_predictions(run, pacbayes_main):
+    done = pacbayes_main("certify", run, "--predictor", "majority", "--voters", 3, "--draws", 800, "--test-draws", 2)
+    assert done.status == 0 and "majority vote of 3 networks" in done.out
+    done = pacbayes_main("predict", run, "digits")
+    assert done.status == 0 and "majority vote" in done.err and len(done.out.splitlines()) == 361
+    assert pacbayes_main("report", run).status == 0
+
+
+def test_classes(run, pacbayes_main):
+    done = pacbayes_main("certify", run, "--classes", "--bound", "best", "--draws", 800, "--test-draws", 2)
+    assert done.status == 0 and "class 9" in done.out
+    sizes = json.loads((run / "classes.json").read_text())["m"]
+    assert sum(sizes) == 719 and min(sizes) > 50
+
+
+@pytest.mark.parametrize("budget", ["soon", "-3s", "0s", "1d"])
+def test_no_budget(budget, run, pacbayes_main):
+    done = pacbayes_main("certify", run, "--budget", budget)
+    assert done.status != 0 and "Traceback" not in done.err
+
+
+def test_an_expected_risk_fixes_c_with_the_prior(tmp_path, pacbayes_main, tiny):
+    path = tmp_path / "run"
+    done = pacbayes_main("train", "--data", "digits", "--out", path, *tiny, "--expected-risk", 0.05, "--expected-kl", 3)
+    assert done.status == 0, done.err
+    assert pacbayes_main("certify", path, "--bound", "catoni", "--draws", 500, "--test-draws", 2).status == 0
+    issued = Certificate.load(path / "certificate.json")
+    assert len(issued.catoni) == 1 and 0.3 < issued.catoni[0] < 0.8
+    assert pacbayes_main("verify", path).status == 0

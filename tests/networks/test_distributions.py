@@ -38,7 +38,7 @@ def scattered(seed: int, n: int = 2000) -> list[torch.Tensor]:
 def test_scale_is_the_three_halves_power_of_rho():
     rho = torch.tensor([-4.0, -0.09, 0.01, 0.25, 1.0])
     torch.testing.assert_close(scale_of(rho), torch.tensor([8.0, 0.027, 0.001, 0.125, 1.0]))
-    s = torch.tensor([1e-5, 0.1, 3.0], dtype=torch.float64)
+    s = torch.tensor([1e-3, 0.1, 3.0], dtype=torch.float64)
     torch.testing.assert_close(scale_of(rho_of(s)), s)
     assert scale_of(torch.zeros(1)).item() == pytest.approx(SCALE_FLOOR)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import derived_numbers
+from pacbayes.certificates.evidence import derived_numbers
 from pacbayes.data import as_data
 from pacbayes.runs import Config, Evaluation, RunFolder
 from pacbayes.runs.folder import SplitData

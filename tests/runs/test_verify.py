@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import derived_numbers
+from pacbayes.certificates.evidence import derived_numbers
 from pacbayes.runs import RunFolder, certify_run, train_run, verify_run
 from pacbayes.runs.verify import FAILED, OPEN, PASSED
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pacbayes.bounds.binary_kl import kl_inverse
+from pacbayes.bounds.constant import xi
 from pacbayes.errors import InvalidInput
 
 Value = TypeVar("Value", float, Tensor)
@@ -21,13 +22,17 @@ Value = TypeVar("Value", float, Tensor)
 _ROOT_FLOOR = 1e-12
 
 
-def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0) -> Value:
+def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool = False) -> Value:
     """``Pen = kappa (KL(Q‖P) + log(2 sqrt(m)/delta)) / m``, equations (1) and (7).
 
-    >>> round(penalty(0.0, 30_000, 0.025), 7)
-    0.0003179
+    ``exact`` takes :func:`~pacbayes.bounds.constant.xi` in place of ``2 sqrt(m)``, which holds from m = 1 on.
+
+    >>> round(penalty(0.0, 30_000, 0.025), 7), round(penalty(0.0, 30_000, 0.025, exact=True), 7)
+    (0.0003179, 0.0003024)
     """
     check_delta(delta)
+    if exact:
+        return (kl + math.log(xi(m) / delta)) * (kappa / m)
     if m < 8:
         raise InvalidInput(f"the bounds need at least 8 examples, and m = {m}")
     return (kl + math.log(2 * math.sqrt(m) / delta)) * (kappa / m)

@@ -2,6 +2,22 @@
 
 from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.certify import certify, holdout_bound
+from pacbayes.certificates.classes import ClassCertificate, certify_classes
+from pacbayes.certificates.comparison import compare_bounds, comparison_table
+from pacbayes.certificates.evidence import BOUNDS, PREDICTORS
 from pacbayes.certificates.monte_carlo import test_error
+from pacbayes.certificates.single import export_single
 
-__all__ = ["Certificate", "certify", "holdout_bound", "test_error"]
+__all__ = [
+    "BOUNDS",
+    "Certificate",
+    "ClassCertificate",
+    "PREDICTORS",
+    "certify",
+    "certify_classes",
+    "compare_bounds",
+    "comparison_table",
+    "export_single",
+    "holdout_bound",
+    "test_error",
+]

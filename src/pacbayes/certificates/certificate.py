@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
-from pacbayes.bounds.binary_kl import kl_inverse
-from pacbayes.bounds.confidence import chernoff_upper, clopper_pearson_upper
-from pacbayes.bounds.pac_bayes import penalty
+from pacbayes.certificates.evidence import Evidence
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import write_atomically
-
-LIMITS = {
-    "two-sided": "kl_inverse(mean, log(2/mc_delta)/draws), the paper's",
-    "one-sided": "kl_inverse(mean, log(1/mc_delta)/draws)",
-    "clopper-pearson": "the exact binomial limit, for independent visits",
-}
-DRAWS = ("independent", "shared")
 
 _LARGEST_FILE = 2**20
 # Another machine's logarithm may differ in the last digit; nothing more is forgiven.
@@ -31,12 +22,15 @@ _TOLERANCE = 1e-12
 class Certificate:
     """With probability at least ``confidence``, the true risk is at most ``risk_bound``.
 
-    ``risk_bound = kl_inverse(empirical_risk_bound, penalty)``, equation (final_bound) of the paper, where
+    For the paper's bound ``risk_bound = kl_inverse(empirical_risk_bound, penalty)``, equation (final_bound), where
 
     - ``penalty = (kl + log(2 sqrt(m)/delta))/m``, with m the number of examples of the bound data;
     - ``empirical_risk_bound`` is the ``limit`` for ``empirical_risk = errors/visits`` at mc_delta, from ``draws``
       independent terms;
     - ``confidence = 1 - delta - mc_delta``.
+
+    For other bounds and predictors see :mod:`pacbayes.certificates.evidence`; these four numbers are then those of
+    the ``part`` that is the least.
     """
 
     risk_bound: float
@@ -52,11 +46,12 @@ class Certificate:
     objective: str
     """What the posterior was trained with; the bound holds whatever it was."""
     bound: str
-    """The formula of ``risk_bound``: "invKL"."""
+    """The formula of ``risk_bound``, or "best": one of ``BOUNDS``."""
     limit: str
     """The Monte-Carlo limit: one of ``LIMITS``."""
     sampling: str
-    """"independent": each visit of an example has its own draw; "shared": each draw passes over all the data."""
+    """"independent": each visit of an example has its own draw; "shared": each draw passes over all the data;
+    "once": the one network of the certificate does; "exact": no draws, the risk is computed."""
     errors: int
     visits: int
     prior_fingerprint: str
@@ -66,20 +61,47 @@ class Certificate:
     versions: dict[str, str]
     time: str
     """When it was issued, UTC."""
+    predictor: str = "randomised"
+    """What errs no more often than this: "randomised" (a fresh draw for each prediction), "single" (the network whose
+    weights have ``single_fingerprint``) or "majority" (the vote of ``voters`` fresh draws for each prediction)."""
+    loss: str = "0-1"
+    """The loss whose mean is the risk: the error, or a function of another name with values in [0, 1]."""
+    unit: int = 1
+    """``errors`` counts in this part of an error; above 1 where losses are no whole numbers."""
+    part: str = ""
+    """The formula that gave ``risk_bound``, the least of ``parts``."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Each formula evaluated, at its share of delta, and its bound."""
+    catoni: list[float] = field(default_factory=list)
+    """The values of C fixed with the prior."""
+    profile_kl: float | None = None
+    """The KL with the prior's scale chosen for each tensor, its union bound included."""
+    log_ratio: float | None = None
+    """log dQ/dP at the single network's weights, and the same for the prior of the best scales."""
+    profile_log_ratio: float | None = None
+    single_fingerprint: str = ""
+    """SHA-256 of the safetensors file with the single network's weights."""
+    draw: int = 0
+    """How many networks were drawn for certificates of this kind, this one included: all are charged for."""
+    voters: int = 1
+    pair_errors: int = 0
+    """Visits where two of the voters, picked at random with replacement, both err."""
+    vote_errors: int = 0
+    """Visits where the vote errs."""
 
     def __str__(self) -> str:
+        counts = {"pairs": self.pair_errors, "vote": self.vote_errors}
+        count = counts.get(self.part.partition(" ")[0], self.errors)
+        shown = f"{count}" if self.unit == 1 else f"{count / self.unit:.1f}"
+        limit = "" if self.limit == "none" else f"{self.limit}, "
         rows = [
             (
                 "certified risk",
                 f"<= {percent(self.risk_bound)}",
                 f"{_up(self.risk_bound):.6f}, confidence {-_up(-self.confidence):g}",
             ),
-            ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{self.errors} errors in {self.visits} visits"),
-            (
-                "  its upper limit",
-                percent(self.empirical_risk_bound),
-                f"{self.limit}, {self.draws} {self.sampling} draws",
-            ),
+            ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{shown} errors in {self.visits} visits"),
+            ("  its upper limit", percent(self.empirical_risk_bound), f"{limit}{self.draws} {self.sampling} draws"),
             ("KL(Q‖P)", f"{self.kl:.4f}", "nats"),
             (
                 "penalty",
@@ -87,34 +109,50 @@ class Certificate:
                 f"m = {self.m}, delta = {self.delta:g}, mc_delta = {self.mc_delta:g}",
             ),
         ]
+        if self.log_ratio is not None:
+            rows.insert(4, ("log dQ/dP", f"{self.log_ratio:.4f}", f"nats, of network {self.single_fingerprint[:16]}"))
+        if len(self.parts) > 1:
+            others = ", ".join(f"{name} {percent(v)}" for name, v in self.parts.items() if name != self.part)
+            rows.append(("bound", self.part, f"the least of {self.bound}; {others}"))
+        elif self.bound != "invKL":
+            rows.append(("bound", self.part, "in place of the paper's invKL"))
         return f"{self.sentence()}\n\n{table(rows)}"
 
     def sentence(self) -> str:
         """The promise, in one sentence; numbers are rounded to the safe side."""
         confidence = Decimal(math.floor(self.confidence * 1e4 + 1e-6)) / 100
-        return (
-            f"With probability at least {confidence.normalize():f} % over the draw of the data, this randomised "
-            f"classifier errs on at most {percent(self.risk_bound)} of new examples."
-        )
+        over = "the data and of the network" if self.predictor == "single" else "the data"
+        who = {
+            "single": "this network",
+            "majority": f"the majority vote of {self.voters} networks drawn for each prediction",
+        }.get(self.predictor, "this randomised classifier")
+        what = f"errs on at most {percent(self.risk_bound)} of new examples"
+        if self.loss != "0-1":
+            what = f"has a mean {self.loss} of at most {percent(self.risk_bound)} of its largest value on new examples"
+        return f"With probability at least {confidence.normalize():f} % over the draw of {over}, {who} {what}."
+
+    def evidence(self) -> Evidence:
+        """The counts and constants alone."""
+        return Evidence(**{f.name: getattr(self, f.name) for f in fields(Evidence)})
 
     def check(self) -> list[str]:
         """Recompute every number from the others; what does not hold, in words. Empty if all does."""
         try:
-            expected = derived_numbers(
-                errors=self.errors, visits=self.visits, draws=self.draws, kl=self.kl, m=self.m, delta=self.delta,
-                mc_delta=self.mc_delta, limit=self.limit, sampling=self.sampling,
-            )  # fmt: skip
+            expected = self.evidence().derived()
         except InvalidInput as error:
             return [str(error)]
         except OverflowError:
             return ["a count is too large to be one"]
+        if not self.parts and self.bound == "invKL" and self.predictor == "randomised":
+            # Records of version 0.1 have one formula and do not name it.
+            expected |= {"part": self.part, "parts": {}}
         faults = []
         for name, value in expected.items():
             recorded = getattr(self, name)
-            if not math.isclose(recorded, value, rel_tol=_TOLERANCE, abs_tol=0):
+            if not _same(recorded, value):
                 faults.append(f"{name} is {recorded!r}, and its parts give {value!r}")
-        if self.bound != "invKL":
-            faults.append(f"bound {self.bound!r} is not known")
+        if (self.predictor == "single") != bool(self.single_fingerprint):
+            faults.append("a single network's weights are named where there is one, and only there")
         return faults
 
     def save(self, path: str | Path) -> None:
@@ -138,65 +176,50 @@ class Certificate:
     def from_record(cls, record: Any, source: str = "the record") -> Certificate:
         if not isinstance(record, dict):
             raise RunError(f"{source} is not a certificate: a JSON object is expected")
-        names = {f.name: f.type for f in fields(cls)}
-        if odd := sorted(names.keys() ^ record.keys()):
-            raise RunError(
-                f"{source} is not a certificate: {odd[0]!r} is {'missing' if odd[0] in names else 'unknown'}"
-            )
-        for name, kind in names.items():
-            value = record[name]
-            if kind == "float" and type(value) is int and abs(value) < 2**53:
-                record[name] = value = float(value)
-            if kind == "dict[str, str]":
-                fits = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
-            else:
-                fits = type(value).__name__ == kind
+        known = {f.name: f for f in fields(cls)}
+        record = dict(record)
+        for name in sorted(known.keys() | record.keys()):
+            if name not in known:
+                raise RunError(f"{source} is not a certificate: {name!r} is unknown")
+            if name not in record and _has_no_default(known[name]):
+                raise RunError(f"{source} is not a certificate: {name!r} is missing")
+        for name in record:
+            kind = known[name].type
+            assert isinstance(kind, str)
+            record[name], fits = _fitting(record[name], kind)
             if not fits:
                 raise RunError(f"{source} is not a certificate: {name} must be of type {kind}")
         return cls(**record)
 
 
-def derived_numbers(
-    *,
-    errors: int,
-    visits: int,
-    draws: int,
-    kl: float,
-    m: int,
-    delta: float,
-    mc_delta: float,
-    limit: str,
-    sampling: str,
-) -> dict[str, Any]:
-    """Equation (final_bound): all the record's derived numbers, from its counts and constants, rounded up."""
-    if limit not in LIMITS:
-        raise InvalidInput(f"unknown limit {limit!r}: choose one of {', '.join(LIMITS)}")
-    if sampling not in DRAWS:
-        raise InvalidInput(f"unknown sampling {sampling!r}: choose one of {', '.join(DRAWS)}")
-    if visits != (draws if sampling == "independent" else draws * m):
-        raise InvalidInput(f"{visits} visits do not make {draws} {sampling} draws on {m} examples")
-    if not 0 <= errors <= visits or visits < 1:
-        raise InvalidInput(f"{errors} errors in {visits} visits cannot be")
-    if not 0 <= kl < math.inf:
-        raise InvalidInput(f"the KL must be finite and not negative, and is {kl}")
-    if delta + mc_delta >= 1:
-        raise InvalidInput(f"delta + mc_delta must be below 1, and is {delta + mc_delta}")
-    if limit == "clopper-pearson":
-        if sampling != "independent":
-            raise InvalidInput("the Clopper-Pearson limit is for independent 0-1 visits, not for shared draws")
-        risk_bound = clopper_pearson_upper(errors, visits, mc_delta)
-    else:
-        # errors/visits may be rounded down; for n terms the next float up is enough.
-        mean = math.nextafter(errors / visits, 1) if errors else 0.0
-        risk_bound = chernoff_upper(mean, draws, mc_delta, two_sided=limit == "two-sided")
-    pen = penalty(kl, m, delta) * (1 + 1e-15)
-    return {
-        "empirical_risk": errors / visits,
-        "empirical_risk_bound": risk_bound,
-        "penalty": pen,
-        "risk_bound": kl_inverse(risk_bound, pen),
-        "confidence": 1 - (delta + mc_delta),
-    }
+def _has_no_default(item: Any) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
+
+
+def _fitting(value: Any, kind: str) -> tuple[Any, bool]:
+    """The value, whole numbers made floats where those are asked for, and whether it is of this kind."""
+    if kind.endswith(" | None"):
+        return (None, True) if value is None else _fitting(value, kind.removesuffix(" | None"))
+    outer, _, inner = kind.rstrip("]").partition("[")
+    if not inner:
+        if kind == "float" and type(value) is int and abs(value) < 2**53:
+            value = float(value)
+        return value, type(value).__name__ == kind
+    if type(value).__name__ != outer:
+        return value, False
+    if outer == "list":
+        pairs = [_fitting(v, inner) for v in value]
+        return [v for v, _ in pairs], all(fits for _, fits in pairs)
+    items = {k: _fitting(v, inner.partition(", ")[2]) for k, v in value.items()}
+    return {k: v for k, (v, _) in items.items()}, all(fits for _, fits in items.values())
+
+
+def _same(recorded: Any, value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isclose(recorded, value, rel_tol=_TOLERANCE, abs_tol=0)
+    if isinstance(value, dict):
+        return recorded.keys() == value.keys() and all(_same(recorded[k], v) for k, v in value.items())
+    return bool(recorded == value)
 
 
 def _up(value: float) -> float:

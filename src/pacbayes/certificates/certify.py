@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -12,71 +13,156 @@ import numpy as np
 import torch
 
 from pacbayes.bounds.confidence import clopper_pearson_upper
-from pacbayes.bounds.pac_bayes import check_delta
-from pacbayes.certificates.certificate import Certificate, derived_numbers
-from pacbayes.certificates.monte_carlo import Progress, check_draws, independent_errors, shared_errors
+from pacbayes.certificates.certificate import Certificate
+from pacbayes.certificates.evidence import Evidence
+from pacbayes.certificates.monte_carlo import (
+    EXACT_UNIT,
+    LOSS_UNIT,
+    Loss,
+    Progress,
+    check_draws,
+    draws_within,
+    exact_errors,
+    independent_errors,
+    independent_losses,
+    network_errors,
+    shared_errors,
+    vote_errors,
+)
+from pacbayes.certificates.single import fingerprint, single_file, single_weights
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.stochastic import StochasticNetwork
-from pacbayes.seeds import check_seed
+from pacbayes.seeds import check_seed, derived_seed
 
 # The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
 _KL_ROUND_UP = 1 + 1e-11
+_TRIAL = 7
 
 
 def certify(
     net: StochasticNetwork,
     data: Any,
     *,
+    bound: str = "invKL",
+    predictor: str = "randomised",
     delta: float = 0.025,
     mc_delta: float = 0.01,
     draws: int = 150_000,
+    budget: float | None = None,
     sampling: str = "independent",
-    limit: str = "two-sided",
+    limit: str | None = None,
+    loss: Loss | None = None,
+    voters: int = 11,
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
-    """A certificate for the randomised classifier: a bound on its true risk, at confidence 1 - delta - mc_delta.
+    """A certificate: a bound on the true risk of a predictor, at confidence 1 - delta - mc_delta.
 
     ``data`` are the bound data: all the training data where the prior is data-free, and where it was learnt, the
-    part that it never saw. ``draws`` is the number of independent Monte-Carlo terms: visits of an example with a
-    draw of its own, or with ``sampling="shared"`` networks that each pass over all the data. ``limit`` is the
-    Monte-Carlo limit: ``"two-sided"`` as in the paper, ``"one-sided"`` or ``"clopper-pearson"``, which are tighter.
+    part that it never saw.
+
+    ``bound``: ``"invKL"``, the paper's; ``"best"``, the least of a fixed few, which is charged for; or one of
+    ``pacbayes.certificates.BOUNDS``. ``predictor``: ``"randomised"``, a fresh draw of the weights for each prediction;
+    ``"single"``, one network drawn now (see :func:`export_single`; each further one is charged for); ``"majority"``,
+    the vote of ``voters`` fresh draws for each prediction. ``loss``: a function of outputs [n, classes] and labels
+    [n] with n values in [0, 1], in place of the 0-1 error.
+
+    ``draws`` is the number of independent Monte-Carlo terms: visits of an example with a draw of its own, or with
+    ``sampling="shared"`` networks that each pass over all the data; ``budget`` takes as many as there is time for, in
+    seconds, and fixes the number before the first result is seen. Where the last layer alone is stochastic,
+    ``sampling="exact"`` computes the risk without any. ``limit`` is the Monte-Carlo limit: ``"two-sided"`` as in the
+    paper and its bound's default, ``"one-sided"`` or ``"clopper-pearson"``, which are tighter.
+
     The draws are fresh unless a ``seed`` is given. Neither a seed, nor delta and mc_delta, nor one of several
     certificates of the same network may be chosen by the result.
     """
     data = as_data(data, classes=net.classes)
-    check_delta(delta)
-    check_delta(mc_delta, "mc_delta")
-    check_draws(draws)
-    visits = draws * len(data) if sampling == "shared" else draws
-    constants: dict[str, Any] = {"visits": visits, "draws": draws, "m": len(data), "delta": delta, "mc_delta": mc_delta,
-                 "limit": limit, "sampling": sampling}  # fmt: skip
-    derived_numbers(errors=0, kl=0.0, **constants)  # refuses what is wrong before any draw is made
-    _refuse_what_voids_a_bound(net, data)
+    if predictor == "single":
+        sampling, draws, budget = "once", 1, None
+    elif sampling == "exact":
+        draws, budget = 0, None
+    else:
+        check_draws(draws)
+    if sampling in ("once", "exact"):
+        limit, mc_delta = "none", 0.0
+    if limit is None:
+        whole = sampling == "independent" and loss is None
+        limit = "two-sided" if bound == "invKL" else "clopper-pearson" if whole else "one-sided"
+    if loss is not None and (sampling != "independent" or predictor != "randomised"):
+        raise InvalidInput("a loss of one's own is for the randomised predictor, with independent draws")
+    visits = draws if sampling == "independent" else draws * len(data) if sampling == "shared" else len(data)
+    plan = Evidence(
+        errors=0, visits=visits, draws=draws, kl=0.0, m=len(data), delta=delta, mc_delta=mc_delta, limit=limit,
+        sampling=sampling, bound=bound, predictor=predictor, unit=_unit(sampling, loss), catoni=list(net.catoni),
+        profile_kl=0.0, log_ratio=0.0, profile_log_ratio=0.0, draw=net.single_draws + 1,
+        voters=voters if predictor == "majority" else 1,
+    )  # fmt: skip
+    plan.derived()  # refuses what is wrong before any draw is made
+    refuse_what_voids_a_bound(net, data)
     seed = secrets.randbits(63) if seed is None else seed
     check_seed(seed)
-    if sampling == "shared":
-        errors = sum(shared_errors(net, data, draws, seed, progress))
+    if budget is not None:
+        if sampling != "independent":
+            raise InvalidInput("a time budget is for independent draws")
+        trial = derived_seed(seed, _TRIAL)
+        draws = draws_within(budget, lambda n: _counted(replace(plan, visits=n, draws=n), net, data, loss, trial))
+        plan = replace(plan, visits=draws, draws=draws)
+
+    plan = replace(plan, log_ratio=None, profile_log_ratio=None, draw=0)
+    drawn = ""
+    if predictor == "single":
+        net.single_draws += 1
+        weights = single_weights(net, seed)
+        drawn = fingerprint(single_file(net, weights, net.single_draws))
+        plain, profile = log_ratios(net, weights)
+        errors = network_errors(net.at(weights), data)
+        plan = replace(plan, errors=errors, log_ratio=plain, profile_log_ratio=profile, draw=net.single_draws)
     else:
-        errors = independent_errors(net, data, draws, seed, progress)
+        plan = _counted(plan, net, data, loss, seed, progress)
     _refuse_a_changed_model(net)
-    with torch.no_grad():
-        divergence = float(net.kl()) * _KL_ROUND_UP
+    kl, profile_kl = divergences(net)
+    plan = replace(plan, kl=kl, profile_kl=profile_kl)
     return Certificate(
-        **derived_numbers(errors=errors, kl=divergence, **constants),
-        **constants,
-        errors=errors,
-        kl=divergence,
+        **vars(plan),
+        **plan.derived(),
+        loss="0-1" if loss is None else getattr(loss, "__name__", type(loss).__name__),
         objective=net.objective,
-        bound="invKL",
         prior_fingerprint=net.fingerprint("prior"),
         posterior_fingerprint=net.fingerprint("posterior"),
         bound_data_fingerprint=data.fingerprint(),
+        single_fingerprint=drawn,
         seed=seed,
         versions=versions(),
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def divergences(net: StochasticNetwork) -> tuple[float, float]:
+    """The KL and the profile KL, rounded up."""
+    with torch.no_grad():
+        return float(net.kl()) * _KL_ROUND_UP, float(net.profile_kl()) * _KL_ROUND_UP
+
+
+def _unit(sampling: str, loss: Loss | None) -> int:
+    return EXACT_UNIT if sampling == "exact" else LOSS_UNIT if loss is not None else 1
+
+
+def _counted(
+    plan: Evidence, net: StochasticNetwork, data: Data, loss: Loss | None, seed: int, progress: Progress | None = None
+) -> Evidence:
+    """The plan with its counts."""
+    if plan.predictor == "majority":
+        first, pairs, vote = vote_errors(net, data, plan.voters, plan.draws, seed, progress)
+        return replace(plan, errors=first, pair_errors=pairs, vote_errors=vote)
+    if plan.sampling == "exact":
+        return replace(plan, errors=exact_errors(net, data))
+    if plan.sampling == "shared":
+        return replace(plan, errors=sum(shared_errors(net, data, plan.draws, seed, progress)))
+    if loss is not None:
+        return replace(plan, errors=independent_losses(net, data, loss, plan.draws, seed, progress))
+    return replace(plan, errors=independent_errors(net, data, plan.draws, seed, progress))
 
 
 def holdout_bound(net: StochasticNetwork, data: Any, *, delta: float = 0.035, seed: int | None = None) -> float:
@@ -85,7 +171,7 @@ def holdout_bound(net: StochasticNetwork, data: Any, *, delta: float = 0.035, se
     Each example is classified once, with a draw of its own, by the network before posterior training.
     """
     data = as_data(data, classes=net.classes)
-    _refuse_what_voids_a_bound(net, data)
+    refuse_what_voids_a_bound(net, data)
     seed = secrets.randbits(63) if seed is None else seed
     check_seed(seed)
     errors = independent_errors(net.prior_network(), data, len(data), seed)
@@ -105,7 +191,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def _refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
+def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if data.repeats:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
     if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pacbayes.bounds.riemann import misclassification_upper
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import Gaussian
@@ -26,7 +28,12 @@ _LARGEST_CHUNK = 4096
 # Tags that keep these streams apart from each other's and from training's, whatever seed is given.
 _INDEPENDENT, _SHARED = (1, 1, 0), (1, 1, 1)
 
+LOSS_UNIT, EXACT_UNIT = 2**20, 2**40
+"""Losses and computed risks are summed as whole numbers of these parts."""
+
 Progress = Callable[[float], None]
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs [n, classes] and labels [n] to n values in [0, 1]."""
 
 
 @torch.no_grad()
@@ -39,18 +46,105 @@ def independent_errors(
     So the outcomes are independent, and the average of their means is the empirical risk Err_S(Q) exactly: what
     :func:`~pacbayes.bounds.chernoff_upper` and :func:`~pacbayes.bounds.clopper_pearson_upper` ask for.
     """
+
+    def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        return _wrong(net(x, "independent", generator), y).sum()
+
+    return int(_totals(net, data, draws, seed, progress, count))
+
+
+@torch.no_grad()
+def independent_losses(
+    net: StochasticNetwork, data: Data, loss: Loss, draws: int, seed: int, progress: Progress | None = None
+) -> int:
+    """As :func:`independent_errors`, for a loss in [0, 1]: its sum in parts of 1/``LOSS_UNIT``, each rounded up."""
+
+    def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        return whole_parts(loss(net(x, "independent", generator), y), len(y)).sum()
+
+    return int(_totals(net, data, draws, seed, progress, count))
+
+
+@torch.no_grad()
+def vote_errors(
+    net: StochasticNetwork, data: Data, voters: int, draws: int, seed: int, progress: Progress | None = None
+) -> tuple[int, int, int]:
+    """Visits with a vote of that many independent draws each: how often the first voter errs, two picked at random
+    with replacement both do, and the vote does."""
+
+    def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        wrong = torch.empty(voters, len(y), dtype=torch.bool, device=y.device)
+        votes = torch.zeros(len(y), net.classes, dtype=torch.int64, device=y.device)
+        for voter in range(voters):
+            outputs = net(x, "independent", generator)
+            wrong[voter] = _wrong(outputs, y)
+            # A tie of the label's output with another's is a vote for nobody.
+            counts = ~wrong[voter] | (outputs.argmax(-1) != y)
+            votes.scatter_add_(1, outputs.argmax(-1, keepdim=True), counts.long().unsqueeze(-1))
+        pair = torch.randint(voters, (2, len(y)), generator=generator, device=y.device)
+        both = wrong.gather(0, pair).all(0)
+        return torch.stack([wrong[0].sum(), both.sum(), _wrong(votes, y).sum()])
+
+    first, pairs, vote = _totals(net, data, draws, seed, progress, count).tolist()
+    return first, pairs, vote
+
+
+@torch.no_grad()
+def confusion_counts(
+    net: StochasticNetwork, data: Data, draws: int, seed: int, progress: Progress | None = None
+) -> Tensor:
+    """[classes, classes]: visits of examples of each class (rows) by the answer, int64 on the CPU.
+
+    A tie of the label's output with another's counts for that other: the diagonal never errs upwards.
+    """
+
+    def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        outputs, label = net(x, "independent", generator), y.unsqueeze(-1)
+        least = torch.finfo(outputs.dtype).min
+        rival = outputs.nan_to_num(least, neginf=least).scatter(-1, label, -math.inf).argmax(-1)
+        answer = torch.where(_wrong(outputs, y), rival, y)
+        return torch.bincount(y * net.classes + answer, minlength=net.classes**2)
+
+    return _totals(net, data, draws, seed, progress, count).cpu().view(net.classes, net.classes)
+
+
+def _totals(
+    net: StochasticNetwork,
+    data: Data,
+    draws: int,
+    seed: int,
+    progress: Progress | None,
+    count: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+) -> Tensor:
+    """The sum of the counts over all visits."""
     check_draws(draws)
     generator = torch.Generator(net.mean.device).manual_seed(derived_seed(seed, *_INDEPENDENT))
     size = chunk_size(net, data)
     x, y = data.x.to(net.mean.device), data.y.to(net.mean.device)
-    errors = torch.zeros((), dtype=torch.int64, device=net.mean.device)
+    total = torch.zeros((), dtype=torch.int64, device=net.mean.device)
     done = 0
     for indices in _visits(len(data), draws, size, generator):
-        errors += _count_errors(net, x[indices], y[indices], "independent", generator)
+        total = total + count(x[indices], y[indices], generator)
         done += len(indices)
         if progress is not None:
             progress(done / draws)
-    return int(errors)
+    return total
+
+
+def draws_within(seconds: float, count: Callable[[int], object]) -> int:
+    """How many draws ``count(draws)`` makes in this time, from a few short trials whose results are not looked at."""
+    if not 0 < seconds < math.inf:
+        raise InvalidInput(f"the budget must be a positive number of seconds, and is {seconds}")
+    start = time.perf_counter()
+    draws = 64
+    while True:
+        before = time.perf_counter()
+        count(draws)
+        now = time.perf_counter()
+        if now - before > seconds / 20 or now - start > seconds / 4:
+            left = max(0.0, seconds - (now - start))
+            return max(1, math.floor(0.95 * left * draws / (now - before)))
+        draws *= 4
 
 
 @torch.no_grad()
@@ -69,7 +163,7 @@ def shared_errors(
         for x, y in chunks:
             # The same state for every chunk of a pass: the same weights.
             generator.set_state(start)
-            counts[draw] += _count_errors(net, x, y, "shared", generator)
+            counts[draw] += _wrong(net(x, "shared", generator), y).sum()
         if progress is not None:
             progress((draw + 1) / draws)
     return counts.tolist()
@@ -148,11 +242,43 @@ def _growth(net: StochasticNetwork, example: Tensor) -> int:
     return max(b - a for a, b in zip(one, two, strict=True)) if len(one) == len(two) else max(two)
 
 
-def _count_errors(net: StochasticNetwork, x: Tensor, y: Tensor, sampling: str, generator: torch.Generator) -> Tensor:
-    outputs, y = net(x, sampling, generator), y.unsqueeze(-1)
-    # Ties and NaN count as errors: the label must be strictly above all others.
-    correct = outputs.gather(-1, y) > outputs.scatter(-1, y, -math.inf).amax(-1, keepdim=True)
-    return (~correct).sum()
+@torch.no_grad()
+def network_errors(net: StochasticNetwork, data: Data) -> int:
+    """The errors of the one network at the means, on all the data."""
+    size = chunk_size(net, data, per_example_weights=False)
+    chunks = zip(data.x.split(size), data.y.split(size), strict=True)
+    device = net.mean.device
+    return sum(int(_wrong(net(x.to(device), "mean"), y.to(device)).sum()) for x, y in chunks)
+
+
+@torch.no_grad()
+def exact_errors(net: StochasticNetwork, data: Data) -> int:
+    """m Err_S(Q) in parts of 1/``EXACT_UNIT``, rounded up, where the last layer alone is drawn: no Monte Carlo."""
+    if net.hidden_size:
+        raise InvalidInput("the risk is known without draws only where the last layer alone is stochastic")
+    size = chunk_size(net, data, per_example_weights=False)
+    total = 0
+    for x, y in zip(data.x.split(size), data.y.split(size), strict=True):
+        risks = misclassification_upper(*net.exact_moments(x.to(net.mean.device)), y.to(net.mean.device))
+        total += int((risks * EXACT_UNIT).ceil().long().sum())
+    return total
+
+
+def whole_parts(losses: Tensor, count: int) -> Tensor:
+    """Losses in [0, 1], rounded up to parts of 1/``LOSS_UNIT``."""
+    if losses.shape != (count,):
+        raise InvalidInput(f"the loss must give one value for each of {count} examples, and gave {tuple(losses.shape)}")
+    losses = losses.double()
+    if not bool(((losses >= 0) & (losses <= 1)).all()):
+        raise InvalidInput("the loss must lie in [0, 1], and a value does not")
+    return (losses * LOSS_UNIT).ceil().long()
+
+
+def _wrong(outputs: Tensor, y: Tensor) -> Tensor:
+    """Ties and NaN count as errors: the label must be strictly above all others."""
+    y = y.unsqueeze(-1)
+    least = -math.inf if outputs.is_floating_point() else -1
+    return ~(outputs.gather(-1, y) > outputs.scatter(-1, y, least).amax(-1, keepdim=True)).squeeze(-1)
 
 
 def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,17 +10,27 @@ from typing import Annotated, Any
 
 import typer
 
-from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import LIMITS, percent, table
+from pacbayes.certificates import BOUNDS, Certificate, comparison_table
+from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.cli.bench import bench
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.train import train
 from pacbayes.data import load, load_inputs
-from pacbayes.errors import RunError
+from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256_of
 from pacbayes.report import write_report
-from pacbayes.runs import Config, Evaluation, RunFolder, certify_run, predict_run, train_run, verify_run
+from pacbayes.runs import (
+    Config,
+    Evaluation,
+    RunFolder,
+    certify_run,
+    certify_run_classes,
+    predict_run,
+    train_run,
+    verify_run,
+)
 from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
@@ -30,6 +41,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_OTHERS = [name for name in BOUNDS if name not in ("invKL", "best")]
 
 Run = Annotated[Path, typer.Argument(help="A run folder, made by 'pacbayes train'.")]
 Draws = Annotated[
@@ -66,14 +79,45 @@ app.command()(train)
 @app.command()
 def certify(
     run: Run,
+    bound: Annotated[
+        str,
+        typer.Option(help=f"invKL (the paper's), best (the least of a few, charged for), or {', '.join(_OTHERS)}."),
+    ] = "invKL",
+    predictor: Annotated[
+        str,
+        typer.Option(
+            help="What is certified: randomised (a fresh draw for each prediction), single (one network, drawn now and "
+            "written to RUN/single.safetensors) or majority (the vote of fresh draws)."
+        ),
+    ] = "randomised",
+    voters: Annotated[int, typer.Option(min=1, help="Draws that vote on each prediction, for majority.")] = 11,
     draws: Draws = 150_000,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Time for the draws, such as 60s or 5m, in place of --draws; their number is fixed first."),
+    ] = None,
     delta: Delta = 0.025,
     mc_delta: MCDelta = 0.01,
-    limit: Annotated[str, typer.Option(help=f"Monte-Carlo limit: {', '.join(LIMITS)}.")] = "two-sided",
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            help="Monte-Carlo limit: two-sided, one-sided or clopper-pearson. [default: two-sided for invKL, else the "
+            "tightest]"
+        ),
+    ] = None,
     sampling: Annotated[
         str,
-        typer.Option(help="independent (a draw for each visit) or shared (each draw passes over all the data)."),
+        typer.Option(
+            help="independent (a draw for each visit), shared (each draw passes over all the data), or exact (no "
+            "draws; only where the last layer alone is stochastic)."
+        ),
     ] = "independent",
+    table: Annotated[
+        bool, typer.Option("--table", help="Show every bound for the same counts, beside the certificate.")
+    ] = False,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="Certify each class and the confusions too: RUN/classes.json.")
+    ] = False,
     test_draws: Annotated[
         int, typer.Option(min=1, help="Networks drawn for the test error's mean and deviation.")
     ] = 1000,
@@ -84,10 +128,19 @@ def certify(
 
     Shows beside it the test error and, for a learnt prior, the plain hold-out bound.
     """
-    _certify_and_show(
-        RunFolder.open(run), draws=draws, delta=delta, mc_delta=mc_delta, limit=limit, sampling=sampling,
-        test_draws=test_draws, seed=seed, device=device,
+    folder = RunFolder.open(run)
+    if table and predictor != "randomised":
+        raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
+    certificate, evaluation = _certify_and_show(
+        folder, bound=bound, predictor=predictor, voters=voters, draws=draws, budget=_seconds(budget), delta=delta,
+        mc_delta=mc_delta, limit=limit, sampling=sampling, test_draws=test_draws, seed=seed, device=device,
     )  # fmt: skip
+    if table:
+        print("\nFor the same counts; only the certificate is a promise:\n")
+        print(comparison_table(certificate, evaluation.holdout_bound))
+    if classes:
+        options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
+        print(f"\n{certify_run_classes(folder, device=device, **options)}")
 
 
 @app.command()
@@ -124,7 +177,10 @@ def predict(
     seed: OptionalSeed = None,
     device: Device = None,
 ) -> None:
-    """Label new examples with the certified classifier: a fresh draw of the weights for each.
+    """Label new examples with the certified classifier.
+
+    By default it is the randomised one: a fresh draw of the weights for each example. After 'certify --predictor
+    single' it is that one network, and after 'majority' the vote of fresh draws.
 
     The certified risk is that of just this procedure, for examples from the same source as the training data.
     """
@@ -132,16 +188,18 @@ def predict(
     inputs = (
         load_inputs(data) if data.endswith(".npz") else load(data, "test", folder=folder.config().data_folder or None).x
     )
-    labels = predict_run(folder, inputs, seed, device)
+    certificate = None
+    if folder.certificate_file.is_file():
+        certificate = Certificate.load(folder.certificate_file)
+        if certificate.check() or certificate.posterior_fingerprint != sha256_of(folder.weights_file("posterior")):
+            raise RunError(f"the certificate in {run} does not hold for these weights: see 'pacbayes verify {run}'")
+    labels = predict_run(folder, inputs, seed, device, certificate)
     lines = "\n".join(["index,label", *(f"{i},{label}" for i, label in enumerate(labels.tolist()))]) + "\n"
     if out is None:
         print(lines, end="")
     else:
         out.write_text(lines)
-    if folder.certificate_file.is_file():
-        certificate = Certificate.load(folder.certificate_file)
-        if certificate.check() or certificate.posterior_fingerprint != sha256_of(folder.weights_file("posterior")):
-            raise RunError(f"the certificate in {run} does not hold for these weights: see 'pacbayes verify {run}'")
+    if certificate is not None:
         errors.print(certificate.sentence(), highlight=False)
     else:
         errors.print(f"No certificate yet: run 'pacbayes certify {run}'.", highlight=False)
@@ -151,13 +209,24 @@ app.command()(reproduce)
 app.command()(bench)
 
 
-def _certify_and_show(run: RunFolder, **options: Any) -> None:
+def _seconds(text: str | None) -> float | None:
+    """A time such as 60s, 1.5m or 2h."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([smh]?)", text.strip())
+    if not found:
+        raise InvalidInput(f"a time such as 60s, 5m or 1h is needed, not {text!r}")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evaluation]:
     replaced = run.certificate_file.is_file()
     with fraction_bar("certifying") as progress:
         certificate, evaluation = certify_run(run, progress=progress, **options)
     print(f"{certificate}\n{_beside(evaluation)}\nWritten: {run.certificate_file}")
     if replaced:
         print("It replaces an earlier one. Of several, none may be chosen by its result.")
+    return certificate, evaluation
 
 
 def _beside(evaluation: Evaluation) -> str:
@@ -174,4 +243,4 @@ def _beside(evaluation: Evaluation) -> str:
                 f"{spread}; {evaluation.test_examples} test examples",
             )
         )
-    return table(rows) + "\n"
+    return lines_of(rows) + "\n"

@@ -40,6 +40,13 @@ def train(
     prior_variance: Annotated[
         float | None, typer.Option(help="Initial variance of every weight. [default: 0.001]")
     ] = None,
+    expected_risk: Annotated[
+        float | None,
+        typer.Option(
+            help="Empirical risk to expect of the posterior: fixes the C of Catoni's bound. [default: a grid]"
+        ),
+    ] = None,
+    expected_kl: Annotated[float | None, typer.Option(help="KL to expect, with --expected-risk. [default: 0]")] = None,
     pretraining_epochs: Annotated[
         int | None, typer.Option(help="Cross-entropy epochs for the prior's means; 0 for none. [default: 30]")
     ] = None,
@@ -105,7 +112,8 @@ def train(
     """
     flags = {
         "data": data, "data_folder": data_folder, "model": model, "init": init, "distribution": distribution,
-        "prior": prior, "prior_fraction": prior_fraction, "prior_variance": prior_variance, "seed": seed,
+        "prior": prior, "prior_fraction": prior_fraction, "prior_variance": prior_variance,
+        "expected_risk": expected_risk, "expected_kl": expected_kl, "seed": seed,
         "device": device,
         "pretraining": _given(epochs=pretraining_epochs, rate=pretraining_rate),
         "prior_training": _given(

@@ -62,6 +62,10 @@ class Distribution(Protocol):
         """The divergence of each weight's posterior from its prior, elementwise."""
         ...
 
+    def log_density(self, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+        """The logarithm of the density, elementwise, up to a constant of the family."""
+        ...
+
 
 class Gaussian:
     name = "gaussian"
@@ -78,6 +82,9 @@ class Gaussian:
             excess = (scale - prior_scale) * (scale + prior_scale) / prior_scale.square()
             spread = torch.where(excess.abs() < 0.3, x_minus_log1p(excess.clamp(-0.3, 0.3)) / 2, spread)
         return spread + ((mean - prior_mean) / prior_scale).square() / 2
+
+    def log_density(self, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+        return -((x - mean) / scale).square() / 2 - scale.log()
 
 
 class Laplace:
@@ -103,8 +110,12 @@ class Laplace:
         shift = torch.where(lost > -0.3, x_minus_log1p(lost.clamp_min(-0.3)), lost + away)
         return spread + ratio * shift
 
+    def log_density(self, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+        return -(x - mean).abs() * math.sqrt(2) / scale - scale.log()
 
-DISTRIBUTIONS: dict[str, Distribution] = {d.name: d for d in (Gaussian(), Laplace())}
+
+GAUSSIAN = Gaussian()
+DISTRIBUTIONS: dict[str, Distribution] = {d.name: d for d in (GAUSSIAN, Laplace())}
 
 
 def distribution_named(name: str) -> Distribution:

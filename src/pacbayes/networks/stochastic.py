@@ -12,22 +12,22 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import conversion
 from pacbayes.networks.audit import Audit, audit
 from pacbayes.networks.binding import Binding
 from pacbayes.networks.distributions import (
-    DISTRIBUTIONS,
+    GAUSSIAN,
     Distribution,
     Normals,
     distribution_named,
     rho_of,
     scale_of,
 )
+from pacbayes.networks.divergence import profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
-
-GAUSSIAN = DISTRIBUTIONS["gaussian"]
 
 
 def stochastic(
@@ -90,7 +90,7 @@ class StochasticNetwork(nn.Module):
 
         # name -> shape of each weight tensor, in the order of the flat vectors
         self.slots = {name: p.shape for name, p in parameters.items()}
-        self._sizes = [shape.numel() for shape in self.slots.values()]
+        self.sizes = [shape.numel() for shape in self.slots.values()]
         self.mean = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters.values()]).clone())
         self.rho = nn.Parameter(rho_of(torch.full_like(self.mean, prior_variance).sqrt()))
         self.register_buffer("prior_mean", torch.empty_like(self.mean.detach()))
@@ -138,14 +138,32 @@ class StochasticNetwork(nn.Module):
         hidden = self.distribution.kl(*(v[: self.hidden_size] for v in vectors)).sum()
         return hidden + GAUSSIAN.kl(*(v[self.hidden_size :] for v in vectors)).sum()
 
+    def profile_kl(self, exact: bool = True) -> Tensor:
+        """The KL with the prior's scale chosen for each weight tensor, its union bound included: an objective too."""
+        return profile_kl(self, exact)
+
     @torch.no_grad()
     def freeze_prior(self) -> None:
         """Make the present posterior the prior."""
+        self.catoni: tuple[float, ...] = CATONI_GRID
+        # How many single networks were drawn for a certificate.
+        self.single_draws = 0
         self.prior_mean.copy_(self.mean)
         self.prior_rho.copy_(self.rho)
         self.prior_trained_on = list(self.trained_on)
         self.objective = "none"
         self._fixed_at_freeze = self._fixed_fingerprint()
+
+    def fix_catoni(self, *values: float) -> None:
+        """Fix the values of C that Catoni's bound may take: a part of the prior, and of its fingerprint.
+
+        One that suits (see :func:`pacbayes.bounds.catoni_parameter`) costs nothing, several their logarithm. Without
+        this they are ``CATONI_GRID``. They must not depend on the bound data, so training since
+        :meth:`freeze_prior` is refused.
+        """
+        if len(self.trained_on) > len(self.prior_trained_on):
+            raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
+        self.catoni = check_catoni(values)
 
     def prior_network(self) -> StochasticNetwork:
         """A copy whose posterior is the prior: the network before posterior training."""
@@ -165,6 +183,26 @@ class StochasticNetwork(nn.Module):
                 for slot, name in enumerate(self.slots)
             }
         return audit(self.model, self.slots, divergences, self._binding)
+
+    @torch.no_grad()
+    def draw_weights(self, generator: torch.Generator) -> Tensor:
+        """One draw of all the weights from Q, as a flat vector in the order of ``mean``."""
+        normals, scale = self._normals(generator), scale_of(self.rho)
+        hidden = self.distribution.noise((self.hidden_size,), normals)
+        last = GAUSSIAN.noise((len(self.mean) - self.hidden_size,), normals)
+        return self.mean + scale * torch.cat([hidden, last])
+
+    def at(self, weights: Tensor) -> StochasticNetwork:
+        """A copy whose means are these weights (a flat vector): its ``"mean"`` pass is that one network."""
+        other = copy.deepcopy(self)
+        with torch.no_grad():
+            other.mean.copy_(weights)
+        return other
+
+    def module_state(self, weights: Tensor) -> dict[str, Tensor]:
+        """The network of these weights as a state dict of the model that was made stochastic."""
+        tensors = self.parts(weights) | {name: t.detach() for name, t in self.model.state_dict().items()}
+        return {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
 
     # A pass
 
@@ -204,9 +242,26 @@ class StochasticNetwork(nn.Module):
         mean, variance = self._pass(x, draw, conditional=True)
         return mean, variance
 
+    def exact_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """M and V in float64 from the features of the fixed part; the last layer alone must be drawn."""
+        seen: list[Tensor] = []
+        hook = self.output_layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            self(x, "mean")
+        finally:
+            hook.remove()
+        means, scales = (self.parts(v) for v in (self.mean, scale_of(self.rho)))
+        names = list(self.slots)
+        weight, bias = names[self._binding.rules[-1].weight], self._binding.rules[-1].bias
+        features = seen[0].double()
+        mean, variance = features @ means[weight].double().T, features.square() @ scales[weight].double().square().T
+        if bias is None:
+            return mean, variance
+        return mean + means[names[bias]].double(), variance + scales[names[bias]].double().square()
+
     def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
         shapes = list(self.slots.values())
-        means, scales = (torch.split(v, self._sizes) for v in (self.mean, scale_of(self.rho)))
+        means, scales = (torch.split(v, self.sizes) for v in (self.mean, scale_of(self.rho)))
 
         def moments(slot: int) -> Moments:
             return Moments(means[slot].view(shapes[slot]), scales[slot].view(shapes[slot]), self._family(slot))
@@ -235,7 +290,7 @@ class StochasticNetwork(nn.Module):
 
     def parts(self, vector: Tensor) -> dict[str, Tensor]:
         """A flat vector (means, rhos, velocities) as the model's weight tensors, by name."""
-        pieces = torch.split(vector.detach(), self._sizes)
+        pieces = torch.split(vector.detach(), self.sizes)
         return {name: p.view(shape) for (name, shape), p in zip(self.slots.items(), pieces, strict=True)}
 
     # Files and fingerprints
@@ -245,6 +300,8 @@ class StochasticNetwork(nn.Module):
         tensors = self._fixed()
         for kind, vector in self._vectors(which).items():
             tensors |= {f"{kind}.{name}": part for name, part in self.parts(vector).items()}
+        if which == "prior" and self.catoni != CATONI_GRID:
+            tensors["catoni"] = torch.tensor(self.catoni, dtype=torch.float64)
         return {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
 
     @torch.no_grad()
@@ -253,7 +310,14 @@ class StochasticNetwork(nn.Module):
 
         They do not say which data shaped them: that the bound data did not shape the prior is for you to see to.
         """
-        expected = self.state(which)
+        expected, tensors = self.state(which), dict(tensors)
+        expected.pop("catoni", None)
+        values: tuple[float, ...] = CATONI_GRID
+        if which == "prior" and "catoni" in tensors:
+            stored = tensors.pop("catoni")
+            if stored.dtype != torch.float64 or stored.dim() != 1:
+                raise InvalidInput(f"'catoni' is {stored.dtype} {tuple(stored.shape)}, not float64 and a vector")
+            values = check_catoni(stored.tolist())
         if odd := sorted(expected.keys() ^ tensors.keys()):
             raise InvalidInput(f"the weights do not fit the model: {odd[0]!r} is in one of the two only")
         for name, old in expected.items():
@@ -267,6 +331,7 @@ class StochasticNetwork(nn.Module):
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
         if which == "prior":
             self._fixed_at_freeze = self._fixed_fingerprint()
+            self.catoni = values
 
     def _vectors(self, which: str) -> dict[str, Tensor]:
         if which == "posterior":

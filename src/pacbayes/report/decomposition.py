@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import derived_numbers, percent
+from pacbayes.certificates.certificate import percent
 from pacbayes.errors import RunError
 from pacbayes.files import write_atomically
 from pacbayes.report.svg import LIGHT, element, picture, round_steps, share, style, text
@@ -16,6 +17,7 @@ from pacbayes.runs import Evaluation
 
 _WIDTH, _MARGIN = 720, 28
 _NOT_MEASURED = "not measured"
+_DIVERGENCES = ("kl", "profile_kl", "log_ratio", "profile_log_ratio")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ def decomposition(certificate: Certificate) -> tuple[Part, ...]:
 
     - the empirical risk;
     - the Monte-Carlo slack, ``empirical_risk_bound - empirical_risk``;
-    - the gap that the log term alone adds, ``kl_inverse(empirical_risk_bound, log(2 sqrt(m)/delta)/m)`` less the above;
+    - the gap that the log term alone adds, ``kl_inverse(empirical_risk_bound, log(2 sqrt(m)/delta)/m)`` less the
+      above, or what other bounds have in its place, the factor of a majority vote included;
     - the gap that the KL adds to this: the rest.
 
     The order matters: the bound is not linear, and the KL is counted last. A certificate whose own numbers do not
@@ -43,10 +46,9 @@ def decomposition(certificate: Certificate) -> tuple[Part, ...]:
     c = certificate
     if faults := c.check():
         raise RunError(f"the certificate does not hold, and is not reported: {faults[0]}")
-    without_kl = derived_numbers(
-        errors=c.errors, visits=c.visits, draws=c.draws, kl=0.0, m=c.m, delta=c.delta, mc_delta=c.mc_delta,
-        limit=c.limit, sampling=c.sampling,
-    )["risk_bound"]  # fmt: skip
+    # What a record does not hold stays away; what it holds is 0.
+    divergences: dict[str, Any] = {name: 0.0 for name in _DIVERGENCES if getattr(c, name) is not None}
+    without_kl = replace(c.evidence(), **divergences).derived()["risk_bound"]
     # The inverse is exact to 1e-12, so that two equal levels may come in the wrong order.
     levels = [0.0, c.empirical_risk, c.empirical_risk_bound, min(without_kl, c.risk_bound), c.risk_bound]
     digits = 2 if c.risk_bound >= 0.01 else 4
@@ -55,13 +57,19 @@ def decomposition(certificate: Certificate) -> tuple[Part, ...]:
     names = (
         ("empirical", "Empirical risk"),
         ("monte-carlo", "Monte-Carlo slack"),
-        ("log", "Log term, log(2√m/δ)"),
-        ("kl", f"KL(Q‖P), {nats(c.kl)}"),
+        ("log", _log_term(c)),
+        ("kl", f"KL(Q‖P), {nats(c.kl)}" if c.log_ratio is None else f"log dQ/dP, {nats(c.log_ratio)}"),
     )
     return tuple(
         Part(name, label, max(high - low, 0.0), _part_in_percent(high - low, above - below, digits))
         for (name, label), (low, high), (below, above) in zip(names, pairwise(levels), pairwise(shown), strict=True)
     )
+
+
+def _log_term(certificate: Certificate) -> str:
+    if certificate.predictor == "majority":
+        return "Log term and factor of the vote"
+    return "Log term, log(2√m/δ)" if certificate.bound == "invKL" else "Log term"
 
 
 def decomposition_svg(

@@ -1,6 +1,6 @@
 """Runs: a configuration carried out in a folder, then certified, verified and used from it."""
 
-from pacbayes.runs.certify import Evaluation, certify_run
+from pacbayes.runs.certify import Evaluation, certify_run, certify_run_classes
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.predict import predict_run
@@ -13,6 +13,7 @@ __all__ = [
     "Evaluation",
     "RunFolder",
     "certify_run",
+    "certify_run_classes",
     "predict_run",
     "train_run",
     "trained_network",

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
+from pacbayes.certificates import (
+    Certificate,
+    ClassCertificate,
+    certify,
+    certify_classes,
+    export_single,
+    holdout_bound,
+    test_error,
+)
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.files import write_atomically
 from pacbayes.runs.folder import RunFolder, test_data
@@ -27,29 +36,46 @@ class Evaluation:
 def certify_run(
     run: RunFolder,
     *,
+    bound: str = "invKL",
+    predictor: str = "randomised",
     draws: int = 150_000,
+    budget: float | None = None,
     delta: float = 0.025,
     mc_delta: float = 0.01,
     sampling: str = "independent",
-    limit: str = "two-sided",
+    limit: str | None = None,
+    voters: int = 11,
     test_draws: int = 1000,
     seed: int | None = None,
     device: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Certificate, Evaluation]:
-    """Write ``certificate.json`` and ``evaluation.json`` into the run folder."""
+    """Write ``certificate.json`` and ``evaluation.json`` into the run folder; a single network's weights too.
+
+    Single networks drawn earlier are counted, by the file of the last one.
+    """
     net, bound_data = trained_network(run, device)
+    net.single_draws = run.single_draws()
     test = test_data(run.config(), bound_data.shape)
     certificate = certify(
-        net, bound_data, delta=delta, mc_delta=mc_delta, draws=draws, sampling=sampling, limit=limit, seed=seed,
-        progress=progress,
+        net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws, budget=budget,
+        sampling=sampling, limit=limit, voters=voters, seed=seed, progress=progress,
     )  # fmt: skip
+    if predictor == "single":
+        export_single(net, certificate, run.single_file)
     certificate.save(run.certificate_file)
 
     holdout = None
     if run.config().learns_prior:
-        holdout = holdout_bound(net, bound_data, delta=delta + mc_delta, seed=seed)
+        holdout = holdout_bound(net, bound_data, delta=certificate.delta + certificate.mc_delta, seed=seed)
     error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
     evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
     write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
     return certificate, evaluation
+
+
+def certify_run_classes(run: RunFolder, *, device: str | None = None, **options: Any) -> ClassCertificate:
+    """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certificates.certify_classes`."""
+    issued = certify_classes(*trained_network(run, device), **options)
+    issued.save(run.path / "classes.json")
+    return issued

@@ -36,6 +36,9 @@ class Config:
     prior_fraction: float = 0.5
     """The share of the training data that may shape the prior; the rest enters the bound."""
     prior_variance: float = 0.001
+    expected_risk: float = 0.0
+    """The empirical risk that Catoni's C is chosen for, with ``expected_kl``, before training; 0 for a grid of C."""
+    expected_kl: float = 0.0
     seed: int = 0
     device: str = "cpu"
     pretraining: Settings | None = field(default=PRETRAINING)
@@ -54,6 +57,11 @@ class Config:
             raise InvalidInput(f"prior_fraction must lie strictly between 0 and 1, and is {self.prior_fraction}")
         if not 0 < self.prior_variance < float("inf"):
             raise InvalidInput(f"prior_variance must be positive, and is {self.prior_variance}")
+        if not (0 <= self.expected_risk < 1 and 0 <= self.expected_kl < float("inf")):
+            raise InvalidInput(
+                f"expected_risk must lie in [0, 1) and expected_kl be 0 or more, not {self.expected_risk} and "
+                f"{self.expected_kl}"
+            )
         if self.pretraining is not None and self.pretraining.method != "CE":
             raise InvalidInput(
                 f"pretraining is cross-entropy, method CE, and its method is {self.pretraining.method!r}"

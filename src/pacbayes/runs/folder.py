@@ -9,7 +9,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pacbayes.data import Data, load, split
@@ -24,7 +24,9 @@ FILES = (
     "history.jsonl",
     "prior.safetensors",
     "posterior.safetensors",
+    "single.safetensors",
     "certificate.json",
+    "classes.json",
     "evaluation.json",
     "report.html",
 )
@@ -67,6 +69,20 @@ class RunFolder:
     @property
     def certificate_file(self) -> Path:
         return self.path / "certificate.json"
+
+    @property
+    def single_file(self) -> Path:
+        return self.path / "single.safetensors"
+
+    def single_draws(self) -> int:
+        """How many single networks were drawn for certificates of this run."""
+        if not self.single_file.is_file():
+            return 0
+        try:
+            with safe_open(self.single_file, "pt") as file:
+                return max(1, int(file.metadata()["draw"]))
+        except (SafetensorError, ValueError, LookupError, TypeError) as error:
+            raise RunError(f"{self.single_file} does not say how many networks were drawn: {error}") from None
 
     def weights_file(self, which: str) -> Path:
         return self.path / f"{which}.safetensors"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from pacbayes.bounds.catoni import catoni_parameter
 from pacbayes.data import Data
 from pacbayes.errors import NonFinite
 from pacbayes.networks import StochasticNetwork
@@ -85,6 +86,9 @@ def training_run(
             yield from stage(name, split.prior, settings)
         # From here on the prior is fixed: it is on disk before the bound data are looked at.
         net.freeze_prior()
+        if config.expected_risk:
+            c = catoni_parameter(config.expected_risk, config.expected_kl, len(split.bound), posterior.delta)
+            net.fix_catoni(c)
         run.save_weights(net, "prior")
         yield from stage("posterior", split.bound, posterior)
     run.save_weights(net, "posterior")

@@ -1,0 +1,147 @@
+"""Risk per class and a certified confusion: a bound for every cell, all of them at once.
+
+Given its label, the m_y examples of class y are independent draws of that class, so the bounds hold for each row with
+m = m_y. Each of the K² cells has an equal share of delta and of mc_delta: the chance that an example of class y is
+answered j, and on the diagonal the chance that it is answered wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.certify import divergences, refuse_what_voids_a_bound
+from pacbayes.certificates.evidence import Evidence
+from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
+from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput, RunError
+from pacbayes.files import write_atomically
+from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.seeds import check_seed, derived_seed
+
+_LARGEST_FILE = 2**24
+
+
+@dataclass(frozen=True)
+class ClassCertificate:
+    """With probability at least 1 - delta - mc_delta, every true rate is at most its entry in ``bounds``."""
+
+    bounds: list[list[float]]
+    """[y][j]: how often an example of class y is answered j; [y][y]: how often it is answered wrongly."""
+    counts: list[list[int]]
+    """[y][j]: visits of examples of class y answered j, [y][y] answered wrongly."""
+    visits: list[int]
+    m: list[int]
+    """The examples of each class in the bound data; of a class with none nothing is known, and its bounds are 1."""
+    kl: float
+    profile_kl: float
+    catoni: list[float]
+    bound: str
+    delta: float
+    mc_delta: float
+    prior_fingerprint: str
+    posterior_fingerprint: str
+    bound_data_fingerprint: str
+    seed: int
+
+    def check(self) -> list[str]:
+        """Recompute every bound from the counts; what does not hold, in words."""
+        try:
+            expected = self._recomputed()
+        except (InvalidInput, OverflowError, IndexError, TypeError, ZeroDivisionError) as error:
+            return [str(error) or "the counts do not fit each other"]
+        return [] if expected == self.bounds else ["the bounds do not follow from the counts"]
+
+    def _recomputed(self) -> list[list[float]]:
+        k = len(self.m)
+        if k < 2 or len(self.visits) != k or [len(row) for row in self.counts] != [k] * k:
+            raise InvalidInput("the counts must be a square, with a number of visits and of examples for each row")
+        return [[self._cell(y, j) for j in range(k)] for y in range(k)]
+
+    def _cell(self, y: int, j: int) -> float:
+        if self.m[y] == 0:
+            return 1.0
+        share = 1 / len(self.m) ** 2
+        visits = self.visits[y]
+        evidence = Evidence(
+            errors=self.counts[y][j], visits=visits, draws=visits, kl=self.kl, m=self.m[y],
+            delta=self.delta * share, mc_delta=self.mc_delta * share, limit="clopper-pearson", sampling="independent",
+            bound=self.bound, catoni=self.catoni, profile_kl=self.profile_kl,
+        )  # fmt: skip
+        return float(evidence.derived()["risk_bound"])
+
+    def __str__(self) -> str:
+        confidence = f"{100 * (1 - self.delta - self.mc_delta):.4g} %"
+        lines = [f"With probability at least {confidence} over the draw of the data, all at once:"]
+        for y, row in enumerate(self.bounds):
+            others = [(value, j) for j, value in enumerate(row) if j != y]
+            worst, answer = max(others)
+            lines.append(
+                f"  class {y:<4} wrong <= {percent(row[y]):>9}   as any one other <= {percent(worst)} "
+                f"(class {answer}); {self.m[y]} examples"
+            )
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> None:
+        write_atomically(Path(path), (json.dumps(asdict(self)) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> ClassCertificate:
+        """Read it back; its arithmetic is for :meth:`check`."""
+        path = Path(path)
+        try:
+            if path.stat().st_size > _LARGEST_FILE:
+                raise ValueError("it is too large")
+            record: Any = json.loads(path.read_text("utf-8"))
+            if record.keys() != {f.name for f in fields(cls)}:
+                raise ValueError("its entries are others")
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
+            raise RunError(f"{path} is no certificate of classes: {error}") from None
+        return cls(**record)
+
+
+def certify_classes(
+    net: StochasticNetwork,
+    data: Any,
+    *,
+    bound: str = "best",
+    delta: float = 0.025,
+    mc_delta: float = 0.01,
+    draws: int = 150_000,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> ClassCertificate:
+    """Certify the randomised classifier's error on each class, and how often each is taken for each other.
+
+    ``draws`` are shared among the classes by their sizes, one for each example at least.
+    """
+    data = as_data(data, classes=net.classes)
+    check_draws(draws)
+    refuse_what_voids_a_bound(net, data)
+    seed = secrets.randbits(63) if seed is None else seed
+    check_seed(seed)
+    sizes = torch.bincount(data.y, minlength=net.classes).tolist()
+    counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)
+    visits = [max(size, draws * size // len(data)) for size in sizes]
+    for y, (size, share) in enumerate(zip(sizes, visits, strict=True)):
+        if size:
+            part = data.take(torch.nonzero(data.y == y).squeeze(-1).numpy())
+            counts += confusion_counts(net, part, share, derived_seed(seed, y))
+        if progress is not None:
+            progress((y + 1) / net.classes)
+    counts.diagonal().copy_(torch.tensor(visits) - counts.diagonal())
+    refuse_what_voids_a_bound(net, data)
+    kl, profile_kl = divergences(net)
+    issued = ClassCertificate(
+        bounds=[], counts=counts.tolist(), visits=visits, m=sizes, kl=kl, profile_kl=profile_kl,
+        catoni=list(net.catoni), bound=bound, delta=delta, mc_delta=mc_delta,
+        prior_fingerprint=net.fingerprint("prior"), posterior_fingerprint=net.fingerprint("posterior"),
+        bound_data_fingerprint=data.fingerprint(), seed=seed,
+    )  # fmt: skip
+    return ClassCertificate(**{**vars(issued), "bounds": issued._recomputed()})

@@ -1,0 +1,98 @@
+"""How far Q is from P beyond KL(Q‖P): with the prior's scale chosen for each weight tensor, and at one drawn network.
+
+The prior's variances of a weight tensor may all be multiplied by one factor, chosen after training from a fixed grid:
+a union bound over the grid costs ``log 2 + log J`` nats for a tensor whose factor is one of the J, and ``log 2`` for
+a tensor that keeps its prior (DESIGN: the best prior variance is the mean of ``s² + (m - m̃)²``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pacbayes.networks.distributions import GAUSSIAN, scale_of
+
+if TYPE_CHECKING:
+    from pacbayes.networks.stochastic import StochasticNetwork
+
+PROFILE_SIZE = 4096
+PROFILE_RANGE = (-12.0, 12.0)
+"""The grid: 4096 factors of the variance whose logarithms lie evenly in this range, ends included."""
+
+_STEP = (PROFILE_RANGE[1] - PROFILE_RANGE[0]) / (PROFILE_SIZE - 1)
+KEEPING, CHANGING = math.log(2), math.log(2 * PROFILE_SIZE)
+
+
+def profile_kl(net: StochasticNetwork, exact: bool = True) -> Tensor:
+    """``sum over tensors of min(KL + log 2, KL to the prior of the best scale + log 2J)``, never below the least.
+
+    Differentiable, so an objective too: the factors are constants in its gradient, which is right as they are the
+    best. ``exact`` as in :meth:`StochasticNetwork.kl`.
+    """
+    return _profile(net, exact)[0].sum()
+
+
+def prior_factors(net: StochasticNetwork) -> Tensor:
+    """The factor of the prior's variance of each weight tensor that :func:`profile_kl` takes, float64."""
+    with torch.no_grad():
+        return _profile(net, exact=True)[1]
+
+
+def log_ratios(net: StochasticNetwork, weights: Tensor) -> tuple[float, float]:
+    """``log dQ/dP`` at these weights (a flat vector), for P and, at its cost, for P of the best scales; rounded up."""
+    with torch.no_grad():
+        mean, scale, prior_mean, prior_scale = _law(net, exact=True)
+        weights = weights.to(mean)
+        own = _log_density(net, weights, mean, scale)
+        factors = prior_factors(net)
+        cost = float(torch.where(factors == 1, KEEPING, CHANGING).sum())
+        found = []
+        for other_scale, price in ((prior_scale, 0.0), (prior_scale * _spread(net, factors.sqrt()), cost)):
+            other = _log_density(net, weights, prior_mean, other_scale)
+            # A few roundings for each weight, and those of the sum.
+            slack = 1e-14 * float(own.abs().sum() + other.abs().sum())
+            found.append(float((own - other).sum()) + slack + price)
+    return found[0], found[1]
+
+
+def _profile(net: StochasticNetwork, exact: bool) -> tuple[Tensor, Tensor]:
+    """For each weight tensor its share of the profile KL, and its factor."""
+    mean, scale, prior_mean, prior_scale = _law(net, exact)
+    with torch.no_grad():
+        excess = (scale.square() + (mean - prior_mean).square()) / prior_scale.square()
+        best = torch.stack([part.mean() for part in excess.split(net.sizes)]).log()
+        place = ((best - PROFILE_RANGE[0]) / _STEP).round().clamp(0, PROFILE_SIZE - 1)
+        factors = (PROFILE_RANGE[0] + place * _STEP).exp()
+    kept = _by_tensor(net, _kl(net, mean, scale, prior_mean, prior_scale)) + KEEPING
+    scaled = prior_scale * _spread(net, factors.sqrt())
+    changed = _by_tensor(net, _kl(net, mean, scale, prior_mean, scaled)) + CHANGING
+    return torch.minimum(kept, changed), torch.where(changed < kept, factors, 1.0)
+
+
+def _law(net: StochasticNetwork, exact: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dtype = torch.float64 if exact else net.mean.dtype
+    mean, scale = net.mean.to(dtype), scale_of(net.rho).to(dtype)
+    return mean, scale, net.prior_mean.to(dtype), scale_of(net.prior_rho).to(dtype)
+
+
+def _kl(net: StochasticNetwork, *law: Tensor) -> Tensor:
+    hidden = net.distribution.kl(*(v[: net.hidden_size] for v in law))
+    return torch.cat([hidden, GAUSSIAN.kl(*(v[net.hidden_size :] for v in law))])
+
+
+def _log_density(net: StochasticNetwork, weights: Tensor, *law: Tensor) -> Tensor:
+    args = (weights, *law)
+    hidden = net.distribution.log_density(*(v[: net.hidden_size] for v in args))
+    return torch.cat([hidden, GAUSSIAN.log_density(*(v[net.hidden_size :] for v in args))])
+
+
+def _by_tensor(net: StochasticNetwork, values: Tensor) -> Tensor:
+    return torch.stack([part.sum() for part in values.split(net.sizes)])
+
+
+def _spread(net: StochasticNetwork, values: Tensor) -> Tensor:
+    """One value for each weight tensor, given to each of its weights."""
+    return torch.cat([value.expand(size) for value, size in zip(values, net.sizes, strict=True)])

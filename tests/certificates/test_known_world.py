@@ -1,0 +1,108 @@
+"""Coverage of every bound and predictor where the risk is known: failures against delta, with small m.
+
+Each test counts the failures of a valid method in ``RUNS`` fresh data sets, and finds it invalid with probability below
+1e-8. What the bounds need is computed here from formulas; that certify computes the same is tested too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from known_world import (
+    CATONI,
+    METHODS,
+    answer_one,
+    as_examples,
+    as_network,
+    divergence,
+    empirical,
+    failures,
+    gaps,
+    sample,
+    true_risk,
+    vote_of,
+)
+from scipy import stats
+
+from pacbayes.certificates import certify
+from pacbayes.certificates.evidence import BOUNDS
+from pacbayes.certificates.monte_carlo import independent_errors, vote_errors
+from pacbayes.certificates.single import single_weights
+from pacbayes.networks.divergence import log_ratios
+
+RUNS = 120
+
+
+def allowed(probability: float, runs: int = RUNS) -> int:
+    return int(stats.binom.isf(1e-8, runs, probability))
+
+
+# 2 sqrt(m) needs 8 examples, which a class may not have.
+PAIRS = [(m, b) for m in METHODS for b in ("invKL", "exact", "catoni", "best") if (m, b) != ("classes", "invKL")]
+
+
+@pytest.mark.parametrize(("method", "bound"), PAIRS)
+@pytest.mark.parametrize(("m", "delta"), [(8, 0.5), (30, 0.1)])
+def test_failures_stay_within_delta(method, bound, m, delta):
+    assert failures(method, m, delta, bound, RUNS) <= allowed(delta)
+
+
+def test_several_networks_drawn_and_charged_for_hold_at_once():
+    assert failures("single", 20, 0.4, "exact", RUNS, tries=4) <= allowed(0.4)
+
+
+def test_the_counts_bite():
+    """Not all is slack: with few examples and a large delta, Catoni's bound does fail at times."""
+    assert failures("the theorem alone", 30, 0.5, "catoni", 200) >= 4
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
+def test_the_formulas_are_those_of_the_network(strength):
+    """20,000 visits; each rate within 6 standard errors with probability 1 - 2e-9."""
+    rng = np.random.default_rng(5)
+    data = sample(40, rng)
+    gap = gaps(data, strength)
+    net, examples = as_network(gap), as_examples(data)
+    issued = certify(net, examples, sampling="exact", bound="exact")
+    assert issued.kl == pytest.approx(divergence(gap), rel=1e-6, abs=1e-12)
+    risk = empirical(answer_one(gap), data).mean()
+    assert risk <= issued.empirical_risk + 1e-9 and issued.empirical_risk < risk + 0.004
+    assert abs(independent_errors(net, examples, 20_000, 1) / 20_000 - risk) < 6 * 0.0036
+    vote = empirical(vote_of(answer_one(gap), 3), data).mean()
+    assert abs(vote_errors(net, examples, 3, 20_000, 1)[2] / 20_000 - vote) < 6 * 0.0036
+    fresh = sample(20_000, rng)
+    found = independent_errors(net, as_examples(fresh), 20_000, 2) / 20_000
+    assert abs(found - true_risk(answer_one(gap))) < 6 * 0.005
+    weights = net.prior_mean + 0.3
+    mean = (net.mean.detach() - net.prior_mean).double().numpy()
+    ratio = (0.09 - (0.3 - mean) ** 2).sum() / (2 * 0.25)
+    assert log_ratios(net, weights)[0] == pytest.approx(ratio, abs=1e-4)
+
+
+@pytest.mark.parametrize(("predictor", "bound"), [("single", "best"), ("majority", "exact"), ("randomised", "best")])
+def test_whole_certificates(predictor, bound):
+    """The same through certify, from data to bound; 40 certificates at confidence 0.6."""
+    failed = 0
+    for seed in range(40):
+        rng = np.random.default_rng([9, seed])
+        data = sample(12, rng)
+        gap = gaps(data, 1.0)
+        net = as_network(gap)
+        net.catoni = tuple(CATONI)
+        delta = 0.4 if predictor == "single" else 0.2
+        issued = certify(
+            net, as_examples(data), predictor=predictor, bound=bound, delta=delta, mc_delta=0.2, draws=120, voters=3,
+            seed=seed,
+        )  # fmt: skip
+        answers = answer_one(gap)
+        if predictor == "single":
+            low, high = single_weights(net, seed).double().numpy().reshape(2, -1)
+            answers = (high > low).astype(float)
+        if predictor == "majority":
+            answers = vote_of(answers, 3)
+        failed += issued.risk_bound < true_risk(answers)
+    assert failed <= allowed(0.4, 40)
+
+
+def test_every_bound_is_covered():
+    assert set(BOUNDS) == {"invKL", "exact", "catoni", "invKL+profile", "exact+profile", "catoni+profile", "best"}

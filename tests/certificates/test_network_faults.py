@@ -1,0 +1,69 @@
+"""A certificate against its network and data: right ones hold, and each number that was changed is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from pacbayes.certificates import certify
+from pacbayes.certificates.audit import network_faults, recount
+from pacbayes.certificates.single import single_weights
+from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput
+from pacbayes.networks import stochastic
+from pacbayes.training import fit
+
+KINDS = {
+    "randomised": {"draws": 2000},
+    "shared": {"draws": 30, "sampling": "shared"},
+    "single": {"predictor": "single"},
+    "majority": {"predictor": "majority", "draws": 1000, "voters": 3},
+    "exact": {"sampling": "exact"},
+}
+
+
+def made(kind: str):
+    torch.manual_seed(0)
+    y = torch.arange(60) % 2
+    data = as_data((torch.eye(4)[y] + torch.randn(60, 4), y), classes=2)
+    model = nn.Sequential(nn.Linear(4, 6).requires_grad_(kind != "exact"), nn.ReLU(), nn.Linear(6, 2))
+    net = stochastic(model, 0.05)
+    fit(net, data, epochs=2, rate=0.05)
+    issued = certify(net, data, bound="best", seed=3, **KINDS[kind])
+    single = net.module_state(single_weights(net, 3)) if kind == "single" else None
+    return net, data, issued, single
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_right_certificate_holds(kind):
+    net, data, issued, single = made(kind)
+    assert network_faults(issued, net, single) == []
+    assert all(agree for _, _, agree in recount(issued, net, data, 77, single).values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changed_numbers_are_found(kind):
+    net, data, issued, single = made(kind)
+    for change in ({"kl": issued.kl - 1e-6}, {"profile_kl": issued.profile_kl - 1e-6}, {"catoni": [0.5]}):
+        assert len(network_faults(replace(issued, **change), net, single)) == 1
+    counts = recount(replace(issued, errors=0, pair_errors=0, vote_errors=0), net, data, 77, single)
+    assert not any(agree for _, _, agree in counts.values())
+
+
+def test_a_single_network_needs_its_weights():
+    net, data, issued, single = made("single")
+    assert network_faults(replace(issued, log_ratio=issued.log_ratio - 1e-6), net, single)
+    assert network_faults(issued, net)
+    with pytest.raises(InvalidInput, match="missing"):
+        recount(issued, net, data, 1)
+    other = net.module_state(single_weights(net, 4))
+    assert network_faults(issued, net, other)
+
+
+def test_an_unknown_loss_cannot_be_counted_again():
+    net, data, issued, _ = made("randomised")
+    with pytest.raises(InvalidInput, match="'brier'"):
+        recount(replace(issued, loss="brier"), net, data, 1)

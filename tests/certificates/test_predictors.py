@@ -1,0 +1,299 @@
+"""Certificates of single networks, majority votes, frozen features and losses of one's own; time budgets."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from pacbayes.bounds import misclassification_probability
+from pacbayes.certificates import (
+    Certificate,
+    certify,
+    certify_classes,
+    compare_bounds,
+    comparison_table,
+    export_single,
+    monte_carlo,
+)
+from pacbayes.certificates.classes import ClassCertificate
+from pacbayes.certificates.monte_carlo import confusion_counts, draws_within, exact_errors, vote_errors
+from pacbayes.certificates.single import recomputed
+from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput, PacBayesError, RunError
+from pacbayes.networks import stochastic
+from pacbayes.training import fit
+
+
+def gaussian_data(m: int = 90, seed: int = 1):
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(m) % 3
+    return as_data((torch.eye(4)[y] + 0.7 * torch.randn(m, 4, generator=generator), y), classes=3)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    net, data = stochastic(model, 0.05), gaussian_data()
+    fit(net, data, epochs=5, rate=0.05)
+    return net, data, model
+
+
+@pytest.mark.parametrize("bound", ["exact", "catoni", "catoni+profile", "best"])
+def test_other_bounds_than_the_papers(bound, trained):
+    net, data, _ = trained
+    issued = certify(net, data, bound=bound, draws=500, seed=1)
+    assert issued.check() == [] and issued.limit == "clopper-pearson" and issued.bound == bound
+    assert list(issued.catoni) == list(net.catoni) and issued.part in issued.parts
+    assert issued.profile_kl == pytest.approx(net.profile_kl().item(), rel=1e-9)
+    assert issued.part in str(issued)
+
+
+def test_the_default_is_the_papers(trained):
+    net, data, _ = trained
+    issued = certify(net, data, draws=500, seed=1)
+    assert (issued.bound, issued.limit, issued.predictor, issued.draw) == ("invKL", "two-sided", "randomised", 0)
+    assert certify(net, data, draws=500, seed=1, bound="best").errors == issued.errors
+
+
+def test_a_single_network_is_the_exported_one(trained, tmp_path):
+    net, data, model = trained
+    net.single_draws = 0
+    issued = certify(net, data, predictor="single", bound="best", seed=4)
+    assert issued.check() == [] and (issued.mc_delta, issued.draw, issued.visits) == (0.0, 1, 90)
+    export_single(net, issued, tmp_path / "single.safetensors")
+    state = safetensors.torch.load_file(tmp_path / "single.safetensors")
+    model.load_state_dict(state)
+    assert issued.errors == int((model(data.x).argmax(-1) != data.y).sum())
+    found = recomputed(net, state, data)
+    assert found == {
+        "log_ratio": issued.log_ratio,
+        "profile_log_ratio": issued.profile_log_ratio,
+        "errors": issued.errors,
+    }
+    assert "this network errs on at most" in issued.sentence() and "and of the network" in issued.sentence()
+    issued.save(tmp_path / "c.json")
+    assert Certificate.load(tmp_path / "c.json") == issued
+
+
+def test_drawing_again_is_charged_for(trained):
+    net, data, _ = trained
+    net.single_draws = 0
+    first, second, third = (certify(net, data, predictor="single", bound="exact", seed=4) for _ in range(3))
+    assert [c.draw for c in (first, second, third)] == [1, 2, 3]
+    assert first.log_ratio == second.log_ratio and first.risk_bound < second.risk_bound < third.risk_bound
+    assert replace(third, draw=1).check()
+
+
+def test_weights_that_are_not_the_certified_ones(trained, tmp_path):
+    net, data, _ = trained
+    issued = certify(net, data, predictor="single", seed=4)
+    with pytest.raises(RunError, match="does not give the weights"):
+        export_single(net, replace(issued, seed=5), tmp_path / "x")
+    with pytest.raises(InvalidInput, match="not for a single network"):
+        export_single(net, certify(net, data, draws=10), tmp_path / "x")
+    assert replace(issued, single_fingerprint="").check()
+    good = net.module_state(net.mean)
+    for bad in ({}, good | {"0.weight": good["0.weight"].double()}, good | {"more": good["0.bias"]}):
+        with pytest.raises(InvalidInput):
+            recomputed(net, bad)
+
+
+@pytest.mark.parametrize("voters", [1, 2, 5])
+def test_the_vote_counts_what_it_says(voters, trained):
+    """20,000 visits against the exact rates: each within 6 standard errors, 2e-9 each."""
+    net, _, _ = trained
+    frozen = frozen_net()
+    data = gaussian_data(30, seed=2)
+    visits = 20_000
+    found = vote_errors(frozen, data, voters, visits, 7)
+    mean, variance = frozen.exact_moments(data.x)
+    p = torch.stack([misclassification_probability(mean, variance, torch.full_like(data.y, c)) for c in range(3)], 1)
+    answers = 1 - p  # [examples, classes]: the chance of each answer
+    wrong = p.gather(1, data.y[:, None])[:, 0]
+    pairs = (wrong / voters + (1 - 1 / voters) * wrong**2).mean()
+    vote = torch.zeros(())
+    for combination in torch.cartesian_prod(*[torch.arange(3)] * voters).view(-1, voters):
+        chance = answers[:, combination].prod(1)
+        count = torch.bincount(combination, minlength=3)
+        rivals = count.expand(30, 3).scatter(1, data.y[:, None], -1).amax(1)
+        vote = vote + (chance * (count[data.y] <= rivals)).mean()
+    for counted, rate in zip(found, (wrong.mean(), pairs, vote), strict=True):
+        assert abs(counted / visits - float(rate)) < 6 * (0.25 / visits) ** 0.5
+    # With each rule, the vote errs no more often than it promises.
+    assert vote <= 2 * wrong.mean() and vote <= 4 * pairs
+
+
+def test_a_majority_certificate(trained):
+    net, data, _ = trained
+    issued = certify(net, data, predictor="majority", voters=3, bound="best", draws=900, seed=2)
+    assert issued.check() == [] and issued.voters == 3 and len(issued.parts) == 9
+    assert "majority vote of 3 networks" in issued.sentence()
+    assert (issued.errors, issued.pair_errors, issued.vote_errors) == vote_errors(net, data, 3, 900, 2)
+    assert replace(issued, vote_errors=issued.vote_errors - 1).check()
+
+
+def frozen_net(seed: int = 0):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 16).requires_grad_(False), nn.Tanh(), nn.Linear(16, 3))
+    return stochastic(model, 0.1)
+
+
+def test_frozen_features_need_no_draws():
+    net, data = frozen_net(), gaussian_data()
+    fit(net, data, epochs=5, rate=0.05)
+    issued = certify(net, data, sampling="exact", bound="best")
+    assert issued.check() == [] and (issued.mc_delta, issued.draws, issued.confidence) == (0.0, 0, 0.975)
+    mean, variance = net.exact_moments(data.x)
+    true = misclassification_probability(mean, variance, data.y, nodes=400).mean().item()
+    assert true <= issued.empirical_risk <= true + 0.003
+    counted = certify(net, data, draws=60_000, seed=1).empirical_risk
+    assert abs(counted - true) < 6 * 0.0021
+    assert "exact" in str(issued)
+
+
+def test_hidden_draws_have_no_exact_risk(trained):
+    with pytest.raises(InvalidInput, match="last layer alone"):
+        certify(*trained[:2], sampling="exact")
+
+
+def absolute_loss(outputs, y):
+    return 1 - torch.softmax(outputs, -1).gather(-1, y[:, None])[:, 0]
+
+
+def test_a_loss_of_ones_own(trained):
+    net, data, _ = trained
+    issued = certify(net, data, loss=absolute_loss, draws=3000, seed=3)
+    assert issued.check() == [] and issued.loss == "absolute_loss" and issued.unit == 2**20
+    assert "mean absolute_loss" in issued.sentence()
+    generator = torch.Generator().manual_seed(0)
+    means = torch.stack([absolute_loss(net(data.x, "independent", generator), data.y).mean() for _ in range(200)])
+    assert issued.empirical_risk == pytest.approx(means.mean().item(), abs=6 * 0.5 / 3000**0.5)
+    assert certify(net, data, loss=absolute_loss, draws=50, bound="best").limit == "one-sided"
+
+
+def test_the_error_as_a_loss_counts_the_same(trained):
+    net, data, _ = trained
+
+    def error(outputs, y):
+        return (outputs.argmax(-1) != y).float()
+
+    issued = certify(net, data, loss=error, draws=300, seed=3)
+    assert issued.errors == 2**20 * certify(net, data, draws=300, seed=3).errors
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [lambda out, y: out[:, 0] * 9, lambda out, y: out[:, 0] * torch.nan, lambda out, y: out, lambda out, y: out.mean()],
+)
+def test_losses_that_are_none(loss, trained):
+    with pytest.raises(InvalidInput, match="the loss must"):
+        certify(*trained[:2], loss=loss, draws=50)
+
+
+@pytest.mark.parametrize("options", [{"predictor": "majority"}, {"predictor": "single"}, {"sampling": "shared"}])
+def test_a_loss_is_for_the_randomised_predictor(options, trained):
+    with pytest.raises(PacBayesError, match="loss of one's own"):
+        certify(*trained[:2], loss=absolute_loss, draws=20, **options)
+
+
+def test_a_budget_fixes_the_draws_before_any_result(trained, monkeypatch):
+    net, data, _ = trained
+    asked = []
+    original = monte_carlo.independent_errors
+
+    def watched(*args):
+        asked.append(args[2:4])
+        return original(*args)
+
+    monkeypatch.setattr(sys.modules["pacbayes.certificates.certify"], "independent_errors", watched)
+    start = time.perf_counter()
+    issued = certify(net, data, budget=0.5, seed=3)
+    assert time.perf_counter() - start < 5
+    assert issued.draws == issued.visits == asked[-1][0] > 100
+    # The trials have another seed, so that they are no part of what is counted.
+    assert asked[-1][1] == 3 and all(seed != 3 for _, seed in asked[:-1])
+    assert issued.errors == original(net, data, issued.draws, 3) and issued.check() == []
+
+
+def test_the_number_of_draws_depends_on_time_alone(monkeypatch):
+    clock = iter(range(0, 10_000, 1))
+    monkeypatch.setattr(monte_carlo.time, "perf_counter", lambda: next(clock))
+    asked = []
+    # Each look at the clock is a second: 64 draws in one second, of ten.
+    assert draws_within(10.0, asked.append) == int(0.95 * 8 * 64) and asked == [64]
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])
+def test_no_budget(budget, trained):
+    with pytest.raises(InvalidInput, match="budget"):
+        certify(*trained[:2], budget=budget)
+
+
+def test_a_c_fixed_after_training_is_refused(trained):
+    net = trained[0]
+    with pytest.raises(InvalidInput, match="before the posterior"):
+        net.fix_catoni(0.5)
+
+
+def test_classes_and_confusions(trained):
+    net, data, _ = trained
+    issued = certify_classes(net, data, draws=900, seed=5)
+    assert issued.check() == [] and issued.m == [30, 30, 30] and issued.visits == [300, 300, 300]
+    for y in range(3):
+        row = issued.counts[y]
+        assert row[y] == sum(row[j] for j in range(3) if j != y), "wrong answers are the other answers"
+        assert all(issued.bounds[y][j] <= issued.bounds[y][y] for j in range(3))
+    assert "class 2" in str(issued)
+
+
+def test_a_class_certificate_in_a_file(trained, tmp_path):
+    net, data, _ = trained
+    issued = certify_classes(net, data, draws=300, seed=5)
+    issued.save(tmp_path / "classes.json")
+    assert ClassCertificate.load(tmp_path / "classes.json") == issued
+    changed = [list(row) for row in issued.counts]
+    changed[1][2] += 1
+    for change in ({"counts": changed}, {"m": [30, 31, 30]}, {"delta": 0.02}, {"visits": [1, 1, 1]}, {"m": [30]}):
+        assert replace(issued, **change).check()
+    for content in ("", "[]", "{}", "[" * 10**5):
+        (tmp_path / "bad.json").write_text(content)
+        with pytest.raises(RunError, match="no certificate of classes"):
+            ClassCertificate.load(tmp_path / "bad.json")
+
+
+def test_a_class_without_examples_has_no_promise():
+    net = stochastic(nn.Linear(4, 4), 0.1)
+    data = as_data((gaussian_data().x, gaussian_data().y), classes=4)
+    assert certify_classes(net, data, draws=90, seed=1).bounds[3] == [1.0] * 4
+
+
+def test_confusion_counts_are_those_of_the_errors(trained):
+    net, data, _ = trained
+    counts = confusion_counts(net, data, 900, 6)
+    errors = monte_carlo.independent_errors(net, data, 900, 6)
+    assert int(counts.sum()) == 900 and int(counts.sum() - counts.diagonal().sum()) == errors
+
+
+def test_the_comparison(trained):
+    net, data, _ = trained
+    issued = certify(net, data, bound="best", draws=500, seed=1)
+    bounds = compare_bounds(issued)
+    assert bounds["best, all together"] == issued.risk_bound
+    assert bounds["the paper's"] == certify(net, data, draws=500, seed=1).risk_bound
+    assert bounds["exact constant"] < bounds["the paper's"] > bounds["binomial limit"]
+    text = comparison_table(issued, 0.25)
+    assert "+0.0 %" in text and "plain hold-out" in text and len(text.splitlines()) == 8
+    with pytest.raises(InvalidInput):
+        compare_bounds(certify(net, data, predictor="single"))
+
+
+def test_exact_errors_are_whole_numbers_and_not_below():
+    net, data = frozen_net(), gaussian_data(20)
+    assert type(exact_errors(net, data)) is int
