@@ -45,7 +45,7 @@ def test_train_then_certify(digits_run):
     assert "plain hold-out" in certified.out and "test error" in certified.out and str(path) in certified.out
     assert {file.name for file in path.iterdir()} == {
         "config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors", "certificate.json",
-        "evaluation.json",
+        "evaluation.json", "journal.jsonl",
     }  # fmt: skip
     assert [json.loads(line)["stage"] for line in (path / "history.jsonl").read_text().splitlines()] == [
         "pretraining", "pretraining", "prior", "posterior", "posterior",

@@ -16,7 +16,7 @@ from pacbayes.networks import build, stochastic
 from pacbayes.runs import Config, RunFolder, train_run, trained_network
 from pacbayes.training import fit
 
-KEPT = {"config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors"}
+KEPT = {"config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors", "journal.jsonl"}
 
 
 class Stop(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,17 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from pacbayes.certificates import Certificate
 from pacbayes.certificates.certificate import LIMITS, percent, table
 from pacbayes.cli.bench import bench
-from pacbayes.cli.progress import TrainingBar, errors, fraction_bar
+from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.train import train
 from pacbayes.data import load, load_inputs
 from pacbayes.errors import RunError
-from pacbayes.files import sha256_of
+from pacbayes.files import sha256
 from pacbayes.report import write_report
 from pacbayes.runs import Config, Evaluation, RunFolder, certify_run, predict_run, train_run, verify_run
+from pacbayes.runs.journal import EVENTS, check_files
 from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
@@ -96,14 +97,20 @@ def verify(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Repeat the Monte-Carlo count, with fresh draws.")
     ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Where the data are now: a .npz file, or a folder with the dataset. [default: as trained]"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
 ) -> None:
-    """Check a certificate: its arithmetic, the fingerprints of the files and the data, the KL.
+    """Check a certificate: all that can be proved from the folder and the data.
 
-    Each check is passed, failed, or not checkable and why. Exit status 0 only if none failed.
+    Every file is what the run wrote; numbers, fingerprints, split, history and KL follow from each other. Each check
+    is passed, failed, or not checkable and why. Exit status 0 only if none failed.
     """
-    checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute)
+    checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute, data=data, device=device)
     for check in checks:
-        print(f"{check.status:<14} {check.name:<22} {check.detail}")
+        print(printable(f"{check.status:<14} {check.name:<22} {check.detail}"))
     counts = Counter(check.status for check in checks)
     print("; ".join(f"{count} {status}" for status, count in counts.items()))
     if counts[FAILED]:
@@ -138,9 +145,10 @@ def predict(
         print(lines, end="")
     else:
         out.write_text(lines)
-    if folder.certificate_file.is_file():
-        certificate = Certificate.load(folder.certificate_file)
-        if certificate.check() or certificate.posterior_fingerprint != sha256_of(folder.weights_file("posterior")):
+    if os.path.lexists(folder.certificate_file):
+        certificate = folder.certificate()
+        check_files(folder, EVENTS["certified"])
+        if certificate.check() or certificate.posterior_fingerprint != sha256(folder.read("posterior.safetensors")):
             raise RunError(f"the certificate in {run} does not hold for these weights: see 'pacbayes verify {run}'")
         errors.print(certificate.sentence(), highlight=False)
     else:

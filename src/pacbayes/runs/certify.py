@@ -9,6 +9,7 @@ from pacbayes.certificates import Certificate, certify, holdout_bound, test_erro
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.files import write_atomically
 from pacbayes.runs.folder import RunFolder, test_data
+from pacbayes.runs.journal import EVENTS, check_files, forget_derived_files, note
 from pacbayes.runs.train import trained_network
 
 
@@ -38,13 +39,16 @@ def certify_run(
     progress: Progress | None = None,
 ) -> tuple[Certificate, Evaluation]:
     """Write ``certificate.json`` and ``evaluation.json`` into the run folder."""
+    check_files(run, EVENTS["trained"])
     net, bound_data = trained_network(run, device)
     test = test_data(run.config(), bound_data.shape)
     certificate = certify(
         net, bound_data, delta=delta, mc_delta=mc_delta, draws=draws, sampling=sampling, limit=limit, seed=seed,
         progress=progress,
     )  # fmt: skip
+    forget_derived_files(run)
     certificate.save(run.certificate_file)
+    note(run, "certified", certificate.risk_bound)
 
     holdout = None
     if run.config().learns_prior:
@@ -52,4 +56,5 @@ def certify_run(
     error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
     evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
     write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
+    note(run, "evaluated")
     return certificate, evaluation

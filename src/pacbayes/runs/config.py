@@ -119,9 +119,18 @@ class Config:
     def read(cls, path: Path) -> Config:
         """A configuration from a TOML file; what it does not name has its default."""
         try:
-            options = tomllib.loads(path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            content = path.read_bytes()
+        except OSError as error:
             raise InvalidInput(f"{path} is not a readable TOML file: {error}") from None
+        return cls.parse(content, path)
+
+    @classmethod
+    def parse(cls, content: bytes, source: Path) -> Config:
+        """A configuration from the content of a TOML file."""
+        try:
+            options = tomllib.loads(content.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"{source} is not a readable TOML file: {error}") from None
         return cls().with_options(options)
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.monte_carlo import independent_errors, shared_errors
-from pacbayes.data import Data
 from pacbayes.errors import MissingData, PacBayesError
-from pacbayes.files import sha256_of
+from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
-from pacbayes.runs.folder import RunFolder, training_data
+from pacbayes.runs.config import Config
+from pacbayes.runs.folder import FILES, RunFolder, SplitData, new_network, training_data
+from pacbayes.runs.journal import NAME as JOURNAL
+from pacbayes.runs.journal import Journal, read_journal
+from pacbayes.runs.recount import ERROR_RATE, recount
+from pacbayes.training.settings import learning_rates
 
 PASSED, FAILED, OPEN = "passed", "failed", "not checkable"
+
+# A count of more visits than this is not repeated: the number may be an enemy's.
+_MOST_VISITS = 10**9
 
 
 @dataclass(frozen=True)
@@ -27,60 +33,122 @@ class Check:
     detail: str
 
 
-def verify_run(run: RunFolder, *, recompute: bool = False) -> list[Check]:
+def verify_run(run: RunFolder, *, recompute: bool = False, data: str | None = None, device: str = "cpu") -> list[Check]:
     """Recompute what can be recomputed from the folder, and from the data where they are at hand.
 
     ``recompute`` repeats the Monte-Carlo count with fresh draws: without it the count itself is taken as recorded.
+    ``data`` is where the data are now, if not where config.toml says: a .npz file, or a folder with the dataset.
     """
-    return list(_checks(run, recompute))
+    return list(_checks(run, recompute, data, device))
 
 
-def _checks(run: RunFolder, recompute: bool) -> Iterator[Check]:
+def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> Iterator[Check]:
+    yield from _folder(run)
+    yield from _history(run)
     try:
-        certificate = Certificate.load(run.certificate_file)
+        certificate = run.certificate()
     except PacBayesError as error:
         yield Check("record", FAILED, str(error))
         return
     yield Check("record", PASSED, "certificate.json has the expected fields and types")
-
     faults = certificate.check()
     yield Check("arithmetic", FAILED if faults else PASSED, "; ".join(faults) or "every number follows from the counts")
-
     for which in ("prior", "posterior"):
         recorded = getattr(certificate, f"{which}_fingerprint")
-        path = run.weights_file(which)
-        found = sha256_of(path) if path.is_file() else "no file"
-        yield _equal(f"{which} fingerprint", recorded, found, path.name)
-        if which == "prior":
-            yield _equal("prior in history", run.prior_in_history(), found, path.name)
-
+        yield _attempt(f"{which} fingerprint", _weights, run, which, recorded)
     net = None
     try:
-        net = run.network()
+        net = run.network(device)
         yield _divergence(certificate, net)
     except PacBayesError as error:
         yield Check("KL", FAILED, str(error))
+    yield from _data(run, certificate, net, data, recompute and not faults)
 
+
+def _attempt(name: str, check: Callable[..., tuple[str, str]], *arguments: object) -> Check:
+    """The check; failed, with the error's words, if it cannot be made for a fault in the folder."""
     try:
-        data = training_data(run.config())
-    except MissingData as error:
-        for name in ("data record", "bound data", "m", "Monte Carlo"):
-            yield Check(name, OPEN, f"the data are not at hand: {error}")
-        return
+        return Check(name, *check(*arguments))
     except PacBayesError as error:
-        yield Check("data", FAILED, str(error))
-        return
+        return Check(name, FAILED, str(error))
+
+
+def _equal(recorded: str, found: str, what: str) -> tuple[str, str]:
+    if recorded == found:
+        return PASSED, f"{what} is the one recorded ({found[:16]})"
+    return FAILED, f"{what} gives {found[:16]}, and what was recorded is {recorded[:16] or 'nothing'}"
+
+
+# The folder, its journal and its history
+
+
+def _folder(run: RunFolder) -> Iterator[Check]:
+    """The journal, and by it every file: the line of a file that has changed bears its name."""
+    names = sorted(path.name for path in run.path.iterdir())
+    if unknown := [name for name in names if name not in FILES]:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        yield Check("other files", OPEN, f"{', '.join(unknown[:5])}{more}: not of the run, and not looked at")
     try:
-        run.check_data(data)
-        yield Check("data record", PASSED, "prior and bound data are those of data.json")
+        journal = read_journal(run)
     except PacBayesError as error:
-        yield Check("data record", FAILED, str(error))
-    yield _equal("bound data", certificate.bound_data_fingerprint, data.bound.fingerprint(), "the bound data")
-    yield _equal("m", str(certificate.m), str(len(data.bound)), "the number of bound examples")
-    if not recompute or net is None or data.bound.shape != tuple(run.data_record()["shape"]):
-        yield Check("Monte Carlo", OPEN, "the count was not repeated; --recompute does")
+        yield Check(JOURNAL, FAILED, str(error))
+        return
+    yield Check("journal", PASSED, f"{len(journal.lines)} lines, each with the hash of the one before")
+    recorded = journal.files()
+    present = [name for name in FILES if name != JOURNAL and (name in names or name in recorded)]
+    checks = [_attempt(name, _content, run, name, recorded.get(name)) for name in present]
+    if changed := [check for check in checks if check.status == FAILED]:
+        yield from changed
     else:
-        yield _recount(certificate, net, data.bound)
+        yield Check("files", PASSED, f"{', '.join(present)}: each as it was written")
+    yield _issued(journal)
+
+
+def _content(run: RunFolder, name: str, recorded: str | None) -> tuple[str, str]:
+    found = sha256(run.read(name))
+    if recorded is None:
+        return FAILED, "the run did not write it: it is not in the journal"
+    if found != recorded:
+        return FAILED, f"it has changed since it was written: {found[:16]}, in the journal {recorded[:16]}"
+    return PASSED, "as it was written"
+
+
+def _issued(journal: Journal) -> Check:
+    bounds = journal.risk_bounds()
+    if len(bounds) < 2:
+        return Check("issued", PASSED, f"{len(bounds) or 'no'} certificate for this run, by the journal")
+    shown = ", ".join(f"{bound:.4f}" for bound in bounds[-8:])
+    return Check(
+        "issued", OPEN, f"{len(bounds)} certificates for this run ({shown}): none holds if chosen by its result"
+    )
+
+
+def _history(run: RunFolder) -> Iterator[Check]:
+    """From the configuration and the data to the prior, from there to the posterior, and on to the journal."""
+    try:
+        history = run.history()
+        expected = {name: len(learning_rates(settings)) for name, settings in run.config().stages().items()}
+    except PacBayesError as error:
+        yield Check("history", FAILED, str(error))
+        return
+    if history.epochs != expected:
+        yield Check("history", FAILED, f"its epochs are {history.epochs}, and those of config.toml {expected}")
+    else:
+        lines = sum(expected.values())
+        yield Check("history", PASSED, f"{lines} lines, each with the hash of the one before, from config.toml on")
+    yield _attempt("prior in history", _weights, run, "prior", history.prior_fingerprint)
+    try:
+        end = read_journal(run).lines[0].previous
+    except PacBayesError:
+        return
+    yield Check("end of history", *_equal(end, history.end, "the last line of history.jsonl"))
+
+
+# The certificate
+
+
+def _weights(run: RunFolder, which: str, recorded: str) -> tuple[str, str]:
+    return _equal(recorded, sha256(run.read(f"{which}.safetensors")), f"{which}.safetensors")
 
 
 def _divergence(certificate: Certificate, net: StochasticNetwork) -> Check:
@@ -91,22 +159,74 @@ def _divergence(certificate: Certificate, net: StochasticNetwork) -> Check:
     return Check("KL", PASSED if holds else FAILED, detail)
 
 
-def _recount(certificate: Certificate, net: StochasticNetwork, data: Data) -> Check:
-    """Fresh draws, as many; a right record fails with probability below 1e-6 (five standard deviations)."""
-    seed = secrets.randbits(63)
-    if certificate.sampling == "independent":
-        errors = independent_errors(net, data, certificate.draws, seed)
-        spread = math.sqrt(errors + certificate.errors + 25)
+# The data
+
+
+def _data(
+    run: RunFolder, certificate: Certificate, net: StochasticNetwork | None, place: str | None, recompute: bool
+) -> Iterator[Check]:
+    try:
+        config = run.config()
+        data = training_data(_with_data_at(config, place))
+    except MissingData as error:
+        for name in ("split", "bound data", "m", "Monte Carlo"):
+            yield Check(name, OPEN, f"the data are not at hand: {error}")
+        return
+    except PacBayesError as error:
+        yield Check("data", FAILED, str(error))
+        return
+    yield _attempt("split", _split, run, config, data)
+    yield Check("bound data", *_equal(certificate.bound_data_fingerprint, data.bound.fingerprint(), "the bound data"))
+    yield Check("m", *_equal(str(certificate.m), str(len(data.bound)), "the number of bound examples"))
+    if net is not None and not config.learns_prior:
+        yield _attempt("data-free prior", _data_free, config, certificate, net, data)
+    if net is None or list(data.bound.shape) != run.data_record()["shape"] or data.bound.classes != net.classes:
+        yield Check(
+            "Monte Carlo", OPEN, "the count cannot be repeated: the network or the data are not those certified"
+        )
+    elif not recompute:
+        yield Check("Monte Carlo", OPEN, "the count was not repeated; --recompute does")
+    elif certificate.visits > _MOST_VISITS:
+        yield Check("Monte Carlo", OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated")
     else:
-        counts = torch.tensor(shared_errors(net, data, certificate.draws, seed), dtype=torch.float64)
-        errors = int(counts.sum())
-        spread = math.sqrt(2 * (len(counts) * float(counts.var()) + len(data) ** 2)) if len(counts) > 1 else math.inf
-    holds = abs(errors - certificate.errors) <= 5 * spread
-    detail = f"{errors} errors with fresh draws, {certificate.errors} recorded, in {certificate.visits} visits"
-    return Check("Monte Carlo", PASSED if holds else FAILED, detail)
+        errors, allowed = recount(certificate, net, data.bound)
+        detail = (
+            f"{errors} errors with fresh draws, {certificate.errors} recorded, in {certificate.visits} visits; right "
+            f"ones are more than {allowed:.0f} apart with probability {ERROR_RATE:g} at most"
+        )
+        yield Check("Monte Carlo", PASSED if abs(errors - certificate.errors) <= allowed else FAILED, detail)
 
 
-def _equal(name: str, recorded: str, found: str, what: str) -> Check:
-    if recorded == found:
-        return Check(name, PASSED, f"{what} is the one certified ({found[:16]})")
-    return Check(name, FAILED, f"{what} gives {found[:16]}, and what was recorded is {recorded[:16] or 'nothing'}")
+def _with_data_at(config: Config, place: str | None) -> Config:
+    if place is None:
+        return config
+    return config.with_options({"data" if place.endswith(".npz") else "data_folder": place})
+
+
+def _split(run: RunFolder, config: Config, data: SplitData) -> tuple[str, str]:
+    """The two parts, made again from the seed: disjoint, together everything, and those recorded in data.json."""
+    run.check_data(data)
+    if data.prior is None:
+        return PASSED, f"none: the prior is data-free, and all {len(data.bound)} examples enter the bound"
+    (whole, prior), (_, bound) = (part.source or (part, np.arange(0)) for part in (data.prior, data.bound))
+    if not np.array_equal(np.sort(np.concatenate([prior, bound])), np.arange(len(whole))):
+        return FAILED, "the two parts overlap, or leave examples out"
+    return PASSED, (
+        f"{len(prior)} examples for the prior, {len(bound)} for the bound: disjoint, from seed {config.seed}, "
+        "and those of data.json"
+    )
+
+
+def _data_free(config: Config, certificate: Certificate, net: StochasticNetwork, data: SplitData) -> tuple[str, str]:
+    """A data-free prior is the network at its initialisation, which the seed gives."""
+    start = new_network(config.with_options({"device": "cpu"}), data.bound.shape, data.bound.classes)
+    same = all(
+        torch.allclose(found.cpu(), made, rtol=1e-4, atol=1e-5)
+        for found, made in ((net.prior_mean, start.prior_mean), (net.prior_rho, start.prior_rho))
+    )
+    if same:
+        return PASSED, f"the prior is the initialisation from seed {config.seed}"
+    recorded, here = certificate.versions.get("torch", "unknown"), str(torch.__version__)
+    if recorded.split("+")[0] != here.split("+")[0]:
+        return OPEN, f"torch {here} gives another initialisation; the run was made with {recorded}"
+    return FAILED, f"the prior is not the initialisation from seed {config.seed}"
