@@ -70,8 +70,16 @@ def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], do
         raise DataError(f"{error}. Delete it and get {name} ({part_name} part) again from {source}") from error
     # A table of all pixel values: the same on every machine, and no temporary as large as the data.
     table = ((np.arange(256) / entry.levels - entry.offset) / entry.scale).astype(np.float32)
-    x, y = torch.from_numpy(table[pixels]), torch.from_numpy(labels.astype(np.int64))
+    x, y = torch.from_numpy(_looked_up(table, pixels)), torch.from_numpy(labels.astype(np.int64))
     return Data(x, y, len(entry.class_names), name, entry.class_names)
+
+
+def _looked_up(table: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+    """``table[pixels]``, a few images at a time: numpy makes eight bytes of each index."""
+    x = np.empty(pixels.shape, table.dtype)
+    for start in range(0, len(pixels), 500):
+        np.take(table, pixels[start : start + 500], out=x[start : start + 500], mode="clip")
+    return x
 
 
 def _check_contents(pixels: np.ndarray, labels: np.ndarray, part: Part, paths: list[Path]) -> None:

@@ -44,12 +44,14 @@ class SplitData:
     def record(self) -> dict[str, Any]:
         """Sizes and fingerprints."""
         parts = {"prior": self.prior, "bound": self.bound}
-        sizes = {
-            name: {"examples": len(data), "fingerprint": data.fingerprint()}
-            for name, data in parts.items()
-            if data is not None
-        }
-        return {"shape": list(self.bound.shape), "classes": self.bound.classes, **sizes}
+        found = {name: (len(data), data.fingerprint()) for name, data in parts.items() if data is not None}
+        return data_record(self.bound, found)
+
+
+def data_record(data: Data, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
+    """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
+    sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
+    return {"shape": list(data.shape), "classes": data.classes, **sizes}
 
 
 @dataclass(frozen=True)

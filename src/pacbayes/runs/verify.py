@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 
 from pacbayes.certificates import Certificate
+from pacbayes.data import Data, load, split_indices
 from pacbayes.errors import MissingData, PacBayesError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import FILES, RunFolder, SplitData, new_network, training_data
+from pacbayes.runs.folder import FILES, RunFolder, data_record, new_network
 from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal
 from pacbayes.runs.recount import ERROR_RATE, recount
 from pacbayes.training.settings import learning_rates
 
 PASSED, FAILED, OPEN = "passed", "failed", "not checkable"
+
+HashOf = Callable[[str], str]
+"""The SHA-256 of a file of the run, by its name; RunError where it cannot be read."""
 
 # A count of more visits than this is not repeated: the number may be an enemy's.
 _MOST_VISITS = 10**9
@@ -43,8 +48,9 @@ def verify_run(run: RunFolder, *, recompute: bool = False, data: str | None = No
 
 
 def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> Iterator[Check]:
-    yield from _folder(run)
-    yield from _history(run)
+    hash_of = cache(lambda name: sha256(run.read(name)))
+    yield from _folder(run, hash_of)
+    yield from _history(run, hash_of)
     try:
         certificate = run.certificate()
     except PacBayesError as error:
@@ -55,7 +61,7 @@ def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> I
     yield Check("arithmetic", FAILED if faults else PASSED, "; ".join(faults) or "every number follows from the counts")
     for which in ("prior", "posterior"):
         recorded = getattr(certificate, f"{which}_fingerprint")
-        yield _attempt(f"{which} fingerprint", _weights, run, which, recorded)
+        yield _attempt(f"{which} fingerprint", _weights, hash_of, which, recorded)
     net = None
     try:
         net = run.network(device)
@@ -82,7 +88,7 @@ def _equal(recorded: str, found: str, what: str) -> tuple[str, str]:
 # The folder, its journal and its history
 
 
-def _folder(run: RunFolder) -> Iterator[Check]:
+def _folder(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     """The journal, and by it every file: the line of a file that has changed bears its name."""
     names = sorted(path.name for path in run.path.iterdir())
     if unknown := [name for name in names if name not in FILES]:
@@ -96,7 +102,7 @@ def _folder(run: RunFolder) -> Iterator[Check]:
     yield Check("journal", PASSED, f"{len(journal.lines)} lines, each with the hash of the one before")
     recorded = journal.files()
     present = [name for name in FILES if name != JOURNAL and (name in names or name in recorded)]
-    checks = [_attempt(name, _content, run, name, recorded.get(name)) for name in present]
+    checks = [_attempt(name, _content, hash_of, name, recorded.get(name)) for name in present]
     if changed := [check for check in checks if check.status == FAILED]:
         yield from changed
     else:
@@ -104,8 +110,8 @@ def _folder(run: RunFolder) -> Iterator[Check]:
     yield _issued(journal)
 
 
-def _content(run: RunFolder, name: str, recorded: str | None) -> tuple[str, str]:
-    found = sha256(run.read(name))
+def _content(hash_of: HashOf, name: str, recorded: str | None) -> tuple[str, str]:
+    found = hash_of(name)
     if recorded is None:
         return FAILED, "the run did not write it: it is not in the journal"
     if found != recorded:
@@ -123,7 +129,7 @@ def _issued(journal: Journal) -> Check:
     )
 
 
-def _history(run: RunFolder) -> Iterator[Check]:
+def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     """From the configuration and the data to the prior, from there to the posterior, and on to the journal."""
     try:
         history = run.history()
@@ -136,7 +142,7 @@ def _history(run: RunFolder) -> Iterator[Check]:
     else:
         lines = sum(expected.values())
         yield Check("history", PASSED, f"{lines} lines, each with the hash of the one before, from config.toml on")
-    yield _attempt("prior in history", _weights, run, "prior", history.prior_fingerprint)
+    yield _attempt("prior in history", _weights, hash_of, "prior", history.prior_fingerprint)
     try:
         end = read_journal(run).lines[0].previous
     except PacBayesError:
@@ -147,8 +153,8 @@ def _history(run: RunFolder) -> Iterator[Check]:
 # The certificate
 
 
-def _weights(run: RunFolder, which: str, recorded: str) -> tuple[str, str]:
-    return _equal(recorded, sha256(run.read(f"{which}.safetensors")), f"{which}.safetensors")
+def _weights(hash_of: HashOf, which: str, recorded: str) -> tuple[str, str]:
+    return _equal(recorded, hash_of(f"{which}.safetensors"), f"{which}.safetensors")
 
 
 def _divergence(certificate: Certificate, net: StochasticNetwork) -> Check:
@@ -167,59 +173,70 @@ def _data(
 ) -> Iterator[Check]:
     try:
         config = run.config()
-        data = training_data(_with_data_at(config, place))
+        source = config if place is None else config.with_options({_option_for(place): place})
+        # No folder makes verification fetch anything.
+        data = load(source.data, "train", folder=source.data_folder or None, download=False)
+        prior, bound = _parts(config, len(data))
+        recorded = run.data_record()
     except MissingData as error:
-        for name in ("split", "bound data", "m", "Monte Carlo"):
-            yield Check(name, OPEN, f"the data are not at hand: {error}")
+        yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error}")
         return
     except PacBayesError as error:
         yield Check("data", FAILED, str(error))
         return
-    yield _attempt("split", _split, run, config, data)
-    yield Check("bound data", *_equal(certificate.bound_data_fingerprint, data.bound.fingerprint(), "the bound data"))
-    yield Check("m", *_equal(str(certificate.m), str(len(data.bound)), "the number of bound examples"))
-    if net is not None and not config.learns_prior:
-        yield _attempt("data-free prior", _data_free, config, certificate, net, data)
-    if net is None or list(data.bound.shape) != run.data_record()["shape"] or data.bound.classes != net.classes:
-        yield Check(
-            "Monte Carlo", OPEN, "the count cannot be repeated: the network or the data are not those certified"
-        )
-    elif not recompute:
-        yield Check("Monte Carlo", OPEN, "the count was not repeated; --recompute does")
-    elif certificate.visits > _MOST_VISITS:
-        yield Check("Monte Carlo", OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated")
-    else:
-        errors, allowed = recount(certificate, net, data.bound)
-        detail = (
-            f"{errors} errors with fresh draws, {certificate.errors} recorded, in {certificate.visits} visits; right "
-            f"ones are more than {allowed:.0f} apart with probability {ERROR_RATE:g} at most"
-        )
-        yield Check("Monte Carlo", PASSED if abs(errors - certificate.errors) <= allowed else FAILED, detail)
+    fingerprint = data.fingerprint_of(bound)
+    found = {"bound": (len(bound), fingerprint)}
+    if config.learns_prior:
+        found["prior"] = (len(prior), data.fingerprint_of(prior))
+    yield Check("split", *_split(config, prior, bound, data_record(data, found) == recorded))
+    yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
+    yield Check("m", *_equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
+    if net is None or list(data.shape) != recorded["shape"] or data.classes != net.classes:
+        yield Check("Monte Carlo", OPEN, "the count cannot be repeated: network or data are not those certified")
+        return
+    if not config.learns_prior:
+        yield Check("data-free prior", *_data_free(config, certificate, net, data))
+    yield Check("Monte Carlo", *_count(certificate, net, data.take(bound) if recompute else None))
 
 
-def _with_data_at(config: Config, place: str | None) -> Config:
-    if place is None:
-        return config
-    return config.with_options({"data" if place.endswith(".npz") else "data_folder": place})
+def _option_for(place: str) -> str:
+    return "data" if place.endswith(".npz") else "data_folder"
 
 
-def _split(run: RunFolder, config: Config, data: SplitData) -> tuple[str, str]:
-    """The two parts, made again from the seed: disjoint, together everything, and those recorded in data.json."""
-    run.check_data(data)
-    if data.prior is None:
-        return PASSED, f"none: the prior is data-free, and all {len(data.bound)} examples enter the bound"
-    (whole, prior), (_, bound) = (part.source or (part, np.arange(0)) for part in (data.prior, data.bound))
-    if not np.array_equal(np.sort(np.concatenate([prior, bound])), np.arange(len(whole))):
+def _parts(config: Config, examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of the two parts, from the seed."""
+    if config.learns_prior:
+        return split_indices(examples, config.prior_fraction, config.seed)
+    return np.arange(0), np.arange(examples)
+
+
+def _split(config: Config, prior: np.ndarray, bound: np.ndarray, as_recorded: bool) -> tuple[str, str]:
+    if not np.array_equal(np.sort(np.concatenate([prior, bound])), np.arange(len(prior) + len(bound))):
         return FAILED, "the two parts overlap, or leave examples out"
-    return PASSED, (
-        f"{len(prior)} examples for the prior, {len(bound)} for the bound: disjoint, from seed {config.seed}, "
-        "and those of data.json"
+    if not as_recorded:
+        return FAILED, f"the parts that seed {config.seed} gives are not those of data.json, or the data are others"
+    if not config.learns_prior:
+        return PASSED, f"none: the prior is data-free, and all {len(bound)} examples enter the bound"
+    sizes = f"{len(prior)} examples for the prior, {len(bound)} for the bound"
+    return PASSED, f"{sizes}: disjoint, from seed {config.seed}, and those of data.json"
+
+
+def _count(certificate: Certificate, net: StochasticNetwork, data: Data | None) -> tuple[str, str]:
+    if data is None:
+        return OPEN, "the count was not repeated; --recompute does"
+    if certificate.visits > _MOST_VISITS:
+        return OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated"
+    errors, allowed = recount(certificate, net, data)
+    detail = (
+        f"{errors} errors with fresh draws, {certificate.errors} recorded, in {certificate.visits} visits; right ones "
+        f"are more than {allowed:.0f} apart with probability {ERROR_RATE:g} at most"
     )
+    return PASSED if abs(errors - certificate.errors) <= allowed else FAILED, detail
 
 
-def _data_free(config: Config, certificate: Certificate, net: StochasticNetwork, data: SplitData) -> tuple[str, str]:
+def _data_free(config: Config, certificate: Certificate, net: StochasticNetwork, data: Data) -> tuple[str, str]:
     """A data-free prior is the network at its initialisation, which the seed gives."""
-    start = new_network(config.with_options({"device": "cpu"}), data.bound.shape, data.bound.classes)
+    start = new_network(config.with_options({"device": "cpu"}), data.shape, data.classes)
     same = all(
         torch.allclose(found.cpu(), made, rtol=1e-4, atol=1e-5)
         for found, made in ((net.prior_mean, start.prior_mean), (net.prior_rho, start.prior_rho))
