@@ -44,7 +44,7 @@ def read_plain_file(path: Path, limit: int) -> bytes:
                 raise RunError(f"{path} is not a plain file")
             if status.st_size > limit:
                 raise RunError(f"{path} is too large: {status.st_size} bytes, where at most {limit} are expected")
-            content = file.read(limit + 1)
+            content = file.read(status.st_size + 1)
     except FileNotFoundError:
         raise RunError(f"{path} is missing") from None
     except OSError as error:
@@ -53,8 +53,8 @@ def read_plain_file(path: Path, limit: int) -> bytes:
         if path.is_dir():
             raise RunError(f"{path} is not a plain file") from None
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
-    if len(content) > limit:
-        raise RunError(f"{path} is too large: it grew while it was read")
+    if len(content) != status.st_size:
+        raise RunError(f"{path} changed while it was read")
     return content
 
 

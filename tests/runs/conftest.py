@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from pacbayes.files import sha256
 from pacbayes.runs import Config, RunFolder, certify_run, train_run
+from pacbayes.runs.history import chain_start
 from pacbayes.runs.journal import Line, read_journal
 
 
@@ -63,13 +65,13 @@ def certified(_certified: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return RunFolder(tmp_path / "run")
 
 
-def _agree(run: RunFolder) -> None:
+def _agree(run: RunFolder, history_end: str | None = None) -> None:
     lines: list[Line] = []
     for line in read_journal(run).lines:
         wrote = {
             name: sha256(run.read(name)) if (run.path / name).is_file() else old for name, old in line.wrote.items()
         }
-        lines.append(replace(line, wrote=wrote, previous=lines[-1].hash if lines else line.previous))
+        lines.append(replace(line, wrote=wrote, previous=lines[-1].hash if lines else history_end or line.previous))
     (run.path / "journal.jsonl").write_text("".join(line.text() for line in lines))
 
 
@@ -77,3 +79,22 @@ def _agree(run: RunFolder) -> None:
 def agree() -> Callable[[RunFolder], None]:
     """What a careful forger does: the journal is written anew, so that it agrees with the files as they are now."""
     return _agree
+
+
+def _forge(run: RunFolder) -> None:
+    lines: list[bytes] = []
+    end = chain_start(run.read("config.toml"), run.read("data.json"))
+    for line in run.read("history.jsonl").splitlines():
+        record = json.loads(line)
+        if "prior_fingerprint" in record:
+            record["prior_fingerprint"] = sha256(run.read("prior.safetensors"))
+        lines.append(json.dumps({**record, "previous": end}).encode())
+        end = sha256(lines[-1])
+    run.history_file.write_bytes(b"".join(line + b"\n" for line in lines))
+    _agree(run, end)
+
+
+@pytest.fixture(scope="session")
+def forge() -> Callable[[RunFolder], None]:
+    """What the most careful forger does: history and journal are both written anew, and all hashes agree."""
+    return _forge

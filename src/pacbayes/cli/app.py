@@ -120,7 +120,10 @@ def verify(
 @app.command()
 def report(run: Run) -> None:
     """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else."""
-    print(f"Written: {write_report(RunFolder.open(run))}")
+    folder = RunFolder.open(run)
+    if os.path.lexists(folder.certificate_file):
+        check_files(folder, [*EVENTS["trained"], *EVENTS["certified"]])
+    print(f"Written: {write_report(folder)}")
 
 
 @app.command()

@@ -12,7 +12,7 @@ import torch
 from pacbayes.data.dataset import Data
 from pacbayes.data.download import download as fetch
 from pacbayes.data.download import unpack
-from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, find_file
+from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, expanded, find_file
 from pacbayes.data.npz import read_npz
 from pacbayes.data.published import ENTRIES, Entry, File, Part
 from pacbayes.errors import DataError, InvalidInput, MissingData
@@ -38,7 +38,7 @@ def load(
         raise InvalidInput(f"part must be 'train' or 'test', not {part!r}")
     name = os.fspath(name)
     if name.endswith(".npz"):
-        return read_npz(Path(name).expanduser(), part)
+        return read_npz(expanded(name), part)
     original = _BINARY.get(name, name)
     if original not in ENTRIES:
         names = [known for known, _ in available()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +130,9 @@ class RunFolder:
         content = self.read("data.json")
         try:
             record = strict_json(content)
-            if all(type(n) is int and 0 < n < 2**31 for n in (*record["shape"], record["classes"])):
+            sizes = (*record["shape"], record["classes"])
+            whole = 2 <= len(sizes) <= 9 and all(type(n) is int and 0 < n < 2**31 for n in sizes)
+            if whole and math.prod(sizes) < 2**40:
                 return dict(record)
         except (ValueError, LookupError, TypeError):
             pass
@@ -208,7 +211,7 @@ def parameters_of(config: Config, shape: tuple[int, ...], classes: int) -> int:
         with torch.device("meta"):
             model = build(config.model_name(shape), shape, classes)
         return sum(p.numel() for p in model.parameters())
-    except (RuntimeError, OverflowError):
+    except (RuntimeError, OverflowError, TypeError):
         raise RunError(f"no network can be made for examples of shape {list(shape)} and {classes} classes") from None
 
 
