@@ -15,7 +15,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.data import load
 from pacbayes.runs import Config
 
-COMMANDS = ("train", "demo", "certify", "verify", "predict")
+COMMANDS = ("train", "demo", "certify", "verify", "predict", "report", "sign")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from pacbayes.certificates.certificate import LIMITS, percent, table
 from pacbayes.cli.bench import bench
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable
 from pacbayes.cli.reproduce import reproduce
+from pacbayes.cli.sign import sign
 from pacbayes.cli.train import train
 from pacbayes.data import load, load_inputs
 from pacbayes.errors import RunError
@@ -101,6 +102,7 @@ def verify(
         str | None,
         typer.Option(help="Where the data are now: a .npz file, or a folder with the dataset. [default: as trained]"),
     ] = None,
+    key: Annotated[Path | None, typer.Option(help="The issuer's public key, which must have signed the run.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
 ) -> None:
     """Check a certificate: all that can be proved from the folder and the data.
@@ -108,7 +110,7 @@ def verify(
     Every file is what the run wrote; numbers, fingerprints, split, history and KL follow from each other. Each check
     is passed, failed, or not checkable and why. Exit status 0 only if none failed.
     """
-    checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute, data=data, device=device)
+    checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute, data=data, key=key, device=device)
     for check in checks:
         print(printable(f"{check.status:<14} {check.name:<22} {check.detail}"))
     counts = Counter(check.status for check in checks)
@@ -158,6 +160,7 @@ def predict(
         errors.print(f"No certificate yet: run 'pacbayes certify {run}'.", highlight=False)
 
 
+app.command()(sign)
 app.command()(reproduce)
 app.command()(bench)
 

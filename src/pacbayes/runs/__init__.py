@@ -4,6 +4,7 @@ from pacbayes.runs.certify import Evaluation, certify_run
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.predict import predict_run
+from pacbayes.runs.signature import new_key, sign_run
 from pacbayes.runs.train import train_run, trained_network
 from pacbayes.runs.verify import Check, verify_run
 
@@ -13,7 +14,9 @@ __all__ = [
     "Evaluation",
     "RunFolder",
     "certify_run",
+    "new_key",
     "predict_run",
+    "sign_run",
     "train_run",
     "trained_network",
     "verify_run",

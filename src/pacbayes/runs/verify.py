@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split_indices
-from pacbayes.errors import MissingData, PacBayesError
+from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
@@ -20,6 +22,8 @@ from pacbayes.runs.folder import FILES, RunFolder, data_record, new_network
 from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal
 from pacbayes.runs.recount import ERROR_RATE, recount
+from pacbayes.runs.signature import NAME as SIGNATURE
+from pacbayes.runs.signature import check_signature
 from pacbayes.training.settings import learning_rates
 
 PASSED, FAILED, OPEN = "passed", "failed", "not checkable"
@@ -38,13 +42,21 @@ class Check:
     detail: str
 
 
-def verify_run(run: RunFolder, *, recompute: bool = False, data: str | None = None, device: str = "cpu") -> list[Check]:
+def verify_run(
+    run: RunFolder,
+    *,
+    recompute: bool = False,
+    data: str | None = None,
+    key: Path | None = None,
+    device: str = "cpu",
+) -> list[Check]:
     """Recompute what can be recomputed from the folder, and from the data where they are at hand.
 
     ``recompute`` repeats the Monte-Carlo count with fresh draws: without it the count itself is taken as recorded.
+    ``key`` is the public key of the issuer, who must have signed the run.
     ``data`` is where the data are now, if not where config.toml says: a .npz file, or a folder with the dataset.
     """
-    return list(_checks(run, recompute, data, device))
+    return [*_checks(run, recompute, data, device), *_signature(run, key)]
 
 
 def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> Iterator[Check]:
@@ -148,6 +160,23 @@ def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     except PacBayesError:
         return
     yield Check("end of history", *_equal(end, history.end, "the last line of history.jsonl"))
+
+
+def _signature(run: RunFolder, key: Path | None) -> Iterator[Check]:
+    if not os.path.lexists(run.path / SIGNATURE):
+        if key is not None:
+            yield Check("signature", FAILED, "the run is not signed")
+        return
+    try:
+        known, detail = check_signature(run, read_journal(run), key)
+    except RunError as error:
+        yield Check("signature", FAILED, str(error))
+    except InvalidInput as error:
+        if key is not None:
+            raise
+        yield Check("signature", OPEN, str(error))
+    else:
+        yield Check("signature", *((PASSED, detail) if known else (OPEN, f"{detail}; whose it is, say with --key")))
 
 
 # The certificate
