@@ -46,13 +46,13 @@ class SplitData:
         """Sizes and fingerprints."""
         parts = {"prior": self.prior, "bound": self.bound}
         found = {name: (len(data), data.fingerprint()) for name, data in parts.items() if data is not None}
-        return data_record(self.bound, found)
+        return data_record(self.bound.shape, self.bound.classes, found)
 
 
-def data_record(data: Data, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
+def data_record(shape: tuple[int, ...], classes: int, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
     """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
     sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
-    return {"shape": list(data.shape), "classes": data.classes, **sizes}
+    return {"shape": list(shape), "classes": classes, **sizes}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from pacbayes.certificates import Certificate
-from pacbayes.data import Data, load, split_indices
+from pacbayes.data import Data, split_indices
+from pacbayes.data.catalogue import find
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
@@ -80,6 +81,9 @@ def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> I
         yield _divergence(certificate, net)
     except PacBayesError as error:
         yield Check("KL", FAILED, str(error))
+    else:
+        if not run.config().learns_prior:
+            yield Check("data-free prior", *_data_free(run, certificate, net))
     yield from _data(run, certificate, net, data, recompute and not faults)
 
 
@@ -194,6 +198,22 @@ def _divergence(certificate: Certificate, net: StochasticNetwork) -> Check:
     return Check("KL", PASSED if holds else FAILED, detail)
 
 
+def _data_free(run: RunFolder, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
+    """A data-free prior is the network at its initialisation, which the seed gives."""
+    config = run.config()
+    start = new_network(config.with_options({"device": "cpu"}), tuple(run.data_record()["shape"]), net.classes)
+    same = all(
+        torch.allclose(found.cpu(), made, rtol=1e-4, atol=1e-5)
+        for found, made in ((net.prior_mean, start.prior_mean), (net.prior_rho, start.prior_rho))
+    )
+    if same:
+        return PASSED, f"the prior is the initialisation from seed {config.seed}"
+    recorded, here = certificate.versions.get("torch", "unknown"), str(torch.__version__)
+    if recorded.split("+")[0] != here.split("+")[0]:
+        return OPEN, f"torch {here} gives another initialisation; the run was made with {recorded}"
+    return FAILED, f"the prior is not the initialisation from seed {config.seed}"
+
+
 # The data
 
 
@@ -204,7 +224,7 @@ def _data(
         config = run.config()
         source = config if place is None else config.with_options({_option_for(place): place})
         # No folder makes verification fetch anything.
-        data = load(source.data, "train", folder=source.data_folder or None, download=False)
+        data = find(source.data, "train", folder=source.data_folder or None, download=False)
         prior, bound = _parts(config, len(data))
         recorded = run.data_record()
     except MissingData as error:
@@ -217,14 +237,12 @@ def _data(
     found = {"bound": (len(bound), fingerprint)}
     if config.learns_prior:
         found["prior"] = (len(prior), data.fingerprint_of(prior))
-    yield Check("split", *_split(config, prior, bound, data_record(data, found) == recorded))
+    yield Check("split", *_split(config, prior, bound, data_record(data.shape, data.classes, found) == recorded))
     yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
     yield Check("m", *_equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
     if net is None or list(data.shape) != recorded["shape"] or data.classes != net.classes:
         yield Check("Monte Carlo", OPEN, "the count cannot be repeated: network or data are not those certified")
         return
-    if not config.learns_prior:
-        yield Check("data-free prior", *_data_free(config, certificate, net, data))
     yield Check("Monte Carlo", *_count(certificate, net, data.take(bound) if recompute else None))
 
 
@@ -261,18 +279,3 @@ def _count(certificate: Certificate, net: StochasticNetwork, data: Data | None) 
         f"are more than {allowed:.0f} apart with probability {ERROR_RATE:g} at most"
     )
     return PASSED if abs(errors - certificate.errors) <= allowed else FAILED, detail
-
-
-def _data_free(config: Config, certificate: Certificate, net: StochasticNetwork, data: Data) -> tuple[str, str]:
-    """A data-free prior is the network at its initialisation, which the seed gives."""
-    start = new_network(config.with_options({"device": "cpu"}), data.shape, data.classes)
-    same = all(
-        torch.allclose(found.cpu(), made, rtol=1e-4, atol=1e-5)
-        for found, made in ((net.prior_mean, start.prior_mean), (net.prior_rho, start.prior_rho))
-    )
-    if same:
-        return PASSED, f"the prior is the initialisation from seed {config.seed}"
-    recorded, here = certificate.versions.get("torch", "unknown"), str(torch.__version__)
-    if recorded.split("+")[0] != here.split("+")[0]:
-        return OPEN, f"torch {here} gives another initialisation; the run was made with {recorded}"
-    return FAILED, f"the prior is not the initialisation from seed {config.seed}"
