@@ -150,6 +150,14 @@ def test_json_that_does_not_mean_one_thing(text):
         strict_json(text)
 
 
+def test_what_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "nowhere"):
+        for use in USES.values():
+            with pytest.raises(PacBayesError):
+                use(RunFolder(path))
+
+
 def test_json_in_another_encoding_is_refused():
     with pytest.raises(ValueError):
         strict_json('{"a": 1}'.encode("utf-16"))

@@ -135,7 +135,7 @@ def test_the_nine_layers_take_less_than_five_seconds(tiny, tmp_path):
         net.mean.add_(torch.randn(net.mean.shape) * 1e-4)
     hand_made(tmp_path / "run", config, data.bound, net)
     # The best of three: others may use the machine, and its caches.
-    assert min(_processor_seconds(tmp_path / "run") for _ in range(3)) < 5
+    assert any(_processor_seconds(tmp_path / "run") < 5 for _ in range(3))
 
 
 def _processor_seconds(run) -> float:

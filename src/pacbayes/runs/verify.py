@@ -106,7 +106,10 @@ def _equal(recorded: str, found: str, what: str) -> tuple[str, str]:
 
 def _folder(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     """The journal, and by it every file: the line of a file that has changed bears its name."""
-    names = sorted(path.name for path in run.path.iterdir())
+    try:
+        names = sorted(path.name for path in run.path.iterdir())
+    except OSError as error:
+        raise RunError(f"{run.path} is not a folder that can be read: {error.strerror or error}") from None
     if unknown := [name for name in names if name not in FILES]:
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         yield Check("other files", OPEN, f"{', '.join(unknown[:5])}{more}: not of the run, and not looked at")
