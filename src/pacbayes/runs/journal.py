@@ -24,6 +24,8 @@ EVENTS = {
     "signed": ("signature.json",),
 }
 """The files that each event writes."""
+DERIVED = [name for event in ("evaluated", "reported", "signed") for name in EVENTS[event]]
+"""Made from a certificate, and removed with it when another takes its place."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,11 @@ class Journal:
     lines: tuple[Line, ...]
 
     def files(self) -> dict[str, str]:
-        """The present files and their hashes. A certificate puts an end to all that was made from the one before."""
+        """The present files and their hashes."""
         found: dict[str, str] = {}
         for line in self.lines:
             if line.event == "certified":
-                found = {name: found[name] for name in EVENTS["trained"]}
+                found = {name: value for name, value in found.items() if name not in DERIVED}
             found |= line.wrote
         return found
 
@@ -102,9 +104,8 @@ def note(run: RunFolder, event: str, risk_bound: float | None = None) -> None:
 
 def forget_derived_files(run: RunFolder) -> None:
     """Remove what was made from a certificate that is about to be replaced."""
-    for event in ("evaluated", "reported", "signed"):
-        for name in EVENTS[event]:
-            (run.path / name).unlink(missing_ok=True)
+    for name in DERIVED:
+        (run.path / name).unlink(missing_ok=True)
 
 
 def check_files(run: RunFolder, names: Iterable[str]) -> None:
