@@ -48,6 +48,12 @@ OptionalSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the draws
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: the one the run was trained on]")]
 
 
+DataPlace = Annotated[
+    str | None,
+    typer.Option(help="Where the data are now: a .npz file, or a folder with the dataset. [default: as trained]"),
+]
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run; a run that is there is replaced.")] = Path("runs/demo"),
@@ -81,6 +87,7 @@ def certify(
     ] = 1000,
     seed: OptionalSeed = None,
     device: Device = None,
+    data: DataPlace = None,
 ) -> None:
     """Issue a certificate for a finished run: RUN/certificate.json.
 
@@ -88,7 +95,7 @@ def certify(
     """
     _certify_and_show(
         RunFolder.open(run), draws=draws, delta=delta, mc_delta=mc_delta, limit=limit, sampling=sampling,
-        test_draws=test_draws, seed=seed, device=device,
+        test_draws=test_draws, seed=seed, device=device, data=data,
     )  # fmt: skip
 
 
@@ -98,10 +105,7 @@ def verify(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Repeat the Monte-Carlo count, with fresh draws.")
     ] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Where the data are now: a .npz file, or a folder with the dataset. [default: as trained]"),
-    ] = None,
+    data: DataPlace = None,
     key: Annotated[Path | None, typer.Option(help="The issuer's public key, which must have signed the run.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
 ) -> None:

@@ -36,12 +36,16 @@ def certify_run(
     test_draws: int = 1000,
     seed: int | None = None,
     device: str | None = None,
+    data: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Certificate, Evaluation]:
-    """Write ``certificate.json`` and ``evaluation.json`` into the run folder."""
+    """Write ``certificate.json`` and ``evaluation.json`` into the run folder.
+
+    ``data`` is where the data are now, if not where config.toml says: a .npz file, or a folder with the dataset.
+    """
     check_files(run, EVENTS["trained"])
-    net, bound_data = trained_network(run, device)
-    test = test_data(run.config(), bound_data.shape)
+    net, bound_data = trained_network(run, device, data)
+    test = test_data(run.config().with_data_at(data), bound_data.shape)
     certificate = certify(
         net, bound_data, delta=delta, mc_delta=mc_delta, draws=draws, sampling=sampling, limit=limit, seed=seed,
         progress=progress,

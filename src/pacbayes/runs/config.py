@@ -93,6 +93,12 @@ class Config:
             changes[name] = self._stage(name, value) if name in _TABLES else value
         return replace(self, **changes)
 
+    def with_data_at(self, place: str | None) -> Config:
+        """This configuration, with the data in another place: a .npz file, or the folder of a dataset."""
+        if place is None:
+            return self
+        return self.with_options({"data" if place.endswith(".npz") else "data_folder": place})
+
     def _stage(self, name: str, values: Any) -> Settings | None:
         if not isinstance(values, Mapping):
             raise InvalidInput(f"{name} must be a table of settings, and is {values!r}")

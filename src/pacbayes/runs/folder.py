@@ -119,9 +119,9 @@ class RunFolder:
         """The content of a file of the run, which must be a plain file of a reasonable size."""
         return read_plain_file(self.path / name, FILES[name])
 
-    def data(self) -> SplitData:
-        """The data of the run; refused if they are not those it was started with."""
-        data = training_data(self.config())
+    def data(self, place: str | None = None) -> SplitData:
+        """The data of the run, from where they were or another place; refused if they are not those it began with."""
+        data = training_data(self.config().with_data_at(place))
         self.check_data(data)
         return data
 

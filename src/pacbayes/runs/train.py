@@ -99,9 +99,11 @@ def training_run(
     run.remove_checkpoints()
 
 
-def trained_network(run: RunFolder, device: str | None = None) -> tuple[StochasticNetwork, Data]:
-    """The network of a finished run, and its bound data."""
-    data = run.data()
+def trained_network(
+    run: RunFolder, device: str | None = None, place: str | None = None
+) -> tuple[StochasticNetwork, Data]:
+    """The network of a finished run, and its bound data, which may be in another place than they were."""
+    data = run.data(place)
     net = run.network(device)
     if data.prior is not None:
         net.prior_trained_on = [data.prior]

@@ -225,7 +225,7 @@ def _data(
 ) -> Iterator[Check]:
     try:
         config = run.config()
-        source = config if place is None else config.with_options({_option_for(place): place})
+        source = config.with_data_at(place)
         # No folder makes verification fetch anything.
         data = find(source.data, "train", folder=source.data_folder or None, download=False)
         prior, bound = _parts(config, len(data))
@@ -247,10 +247,6 @@ def _data(
         yield Check("Monte Carlo", OPEN, "the count cannot be repeated: network or data are not those certified")
         return
     yield Check("Monte Carlo", *_count(certificate, net, data.take(bound) if recompute else None))
-
-
-def _option_for(place: str) -> str:
-    return "data" if place.endswith(".npz") else "data_folder"
 
 
 def _parts(config: Config, examples: int) -> tuple[np.ndarray, np.ndarray]:
