@@ -1,17 +1,32 @@
-"""Files that are whole or absent: every write goes to a neighbour first and is renamed into place."""
+"""Files that are whole or absent, and files that may come from anywhere.
+
+Every write goes to a neighbour first and is renamed into place. What is read may have been made by an enemy: only
+plain files, of a size that was agreed on, and JSON that means one thing.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
+import stat
 from pathlib import Path
+from typing import Any, NoReturn
+
+from pacbayes.errors import RunError
+
+# O_NONBLOCK: opening a pipe would wait for a writer. Where a system lacks a flag, the check of the kind remains.
+_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file by this content; a crash leaves the old file or the new one, never a part."""
     neighbour = path.with_name(f".{path.name}.partial")
+    # What is there may be a link to elsewhere: it goes, and nothing is written through it.
+    neighbour.unlink(missing_ok=True)
     try:
-        with neighbour.open("wb") as file:
+        with neighbour.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -20,6 +35,55 @@ def write_atomically(path: Path, content: bytes) -> None:
         neighbour.unlink(missing_ok=True)
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def read_plain_file(path: Path, limit: int) -> bytes:
+    """The content of a plain file of at most ``limit`` bytes; links, pipes, devices and folders are refused."""
+    try:
+        with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise RunError(f"{path} is not a plain file")
+            if status.st_size > limit:
+                raise RunError(f"{path} is too large: {status.st_size} bytes, where at most {limit} are expected")
+            content = file.read(status.st_size + 1)
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing") from None
+    except OSError as error:
+        if path.is_symlink():
+            raise RunError(f"{path} is a symbolic link, not a plain file") from None
+        if path.is_dir():
+            raise RunError(f"{path} is not a plain file") from None
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(content) != status.st_size:
+        raise RunError(f"{path} changed while it was read")
+    return content
+
+
+def strict_json(content: bytes | str) -> Any:
+    """What a JSON text says, or ValueError: no NaN, no infinities, no name twice in an object, no endless nesting."""
+    try:
+        text = content.decode("utf-8") if isinstance(content, bytes) else content
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_without_repeats)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number that may stand here")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        _refuse(digits[:40])
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return record

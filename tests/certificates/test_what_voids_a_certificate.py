@@ -137,8 +137,10 @@ def test_a_prior_exchanged_after_training_is_found(tmp_path):
     certify_run(run, draws=50, test_draws=2)
     assert {check.status for check in verify_run(run, recompute=True)} == {"passed"}
     run.weights_file("prior").write_bytes(run.weights_file("posterior").read_bytes())
-    with pytest.raises(RunError, match="not the prior that the posterior was trained from"):
+    with pytest.raises(RunError, match=r"prior\.safetensors is not the file that this run wrote"):
         certify_run(RunFolder.open(run.path), draws=50, test_draws=2)
+    with pytest.raises(RunError, match="not the prior that the posterior was trained from"):
+        run.network()
 
 
 def test_a_folder_that_a_killed_run_left_half_made_can_be_used(tmp_path):

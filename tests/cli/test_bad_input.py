@@ -199,12 +199,17 @@ def test_a_run_with_a_spoilt_file(name, spoil, run, finished, pacbayes_main):
     assert_one_error_line(pacbayes_main(name, run, *more))
 
 
-def test_certify_when_the_data_are_gone(run, pacbayes_main, tmp_path):
-    config = run / "config.toml"
-    config.write_text(config.read_text().replace("data.npz", "moved.npz"))
+def test_certify_when_the_data_have_moved(pacbayes_main, data_file, tmp_path, tiny):
+    data, run, moved = data_file(tmp_path / "data.npz"), tmp_path / "run", tmp_path / "moved.npz"
+    assert pacbayes_main("train", "--data", data, "--out", run, *tiny).status == 0
+    data.rename(moved)
     before = contents(run)
-    assert_one_error_line(pacbayes_main("certify", run, "--draws", 10), "moved.npz")
+    assert_one_error_line(pacbayes_main("certify", run, "--draws", 10), "data.npz")
+    other = data_file(tmp_path / "other.npz", m=70)
+    assert_one_error_line(pacbayes_main("certify", run, "--draws", 10, "--data", other), "the data are not those")
     assert contents(run) == before
+    assert pacbayes_main("certify", run, "--draws", 10, "--test-draws", 2, "--data", moved).status == 0
+    assert pacbayes_main("verify", run, "--data", moved).status == 0
 
 
 def test_out_that_exists(run, pacbayes_main, data_file, tmp_path, tiny):

@@ -15,7 +15,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.data import load
 from pacbayes.runs import Config
 
-COMMANDS = ("train", "demo", "certify", "verify", "predict")
+COMMANDS = ("train", "demo", "certify", "verify", "predict", "report", "sign")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_train_then_certify(digits_run):
     assert "plain hold-out" in certified.out and "test error" in certified.out and str(path) in certified.out
     assert {file.name for file in path.iterdir()} == {
         "config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors", "certificate.json",
-        "evaluation.json",
+        "evaluation.json", "journal.jsonl",
     }  # fmt: skip
     assert [json.loads(line)["stage"] for line in (path / "history.jsonl").read_text().splitlines()] == [
         "pretraining", "pretraining", "prior", "posterior", "posterior",
@@ -230,9 +230,13 @@ def test_a_single_network_and_its_predictions(run, pacbayes_main, tmp_path):
     assert (first.draw, second.draw) == (1, 2) and done.status == 0
     assert pacbayes_main("report", run).status == 0
     (run / "single.safetensors").write_bytes(b"no")
-    for arguments in (("predict", run, "digits"), certify):
-        done = pacbayes_main(*arguments)
-        assert done.status != 0 and "single.safetensors" in done.err and "Traceback" not in done.err
+    done = pacbayes_main("predict", run, "digits")
+    assert done.status != 0 and "single.safetensors" in done.err and "Traceback" not in done.err
+    # The journal remembers the draws, whatever becomes of their files.
+    (run / "single.safetensors").unlink()
+    assert pacbayes_main(*certify, "--seed", 5).status == 0
+    assert Certificate.load(run / "certificate.json").draw == 3
+    assert pacbayes_main("verify", run).status == 0
 
 
 def test_a_majority_vote_and_its_predictions(run, pacbayes_main):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-FILES = ("config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors")
+FILES = ("config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors", "journal.jsonl")
 STAGES = ("--pretraining-epochs", 8, "--prior-epochs", 8, "--epochs", 14)
 LINES = 8 + 8 + 14
 

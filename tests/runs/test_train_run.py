@@ -11,12 +11,12 @@ import torch
 
 from pacbayes.data import load, split
 from pacbayes.errors import DataError, InvalidInput, RunError
-from pacbayes.files import sha256_of
+from pacbayes.files import sha256
 from pacbayes.networks import build, stochastic
 from pacbayes.runs import Config, RunFolder, train_run, trained_network
 from pacbayes.training import fit
 
-KEPT = {"config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors"}
+KEPT = {"config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors", "journal.jsonl"}
 
 
 class Stop(Exception):
@@ -55,8 +55,8 @@ def test_the_walk_is_that_of_the_library(config, tmp_path):
     fit(net, prior_data, settings=stages["prior"])
     net.freeze_prior()
     fit(net, bound_data, settings=stages["posterior"])
-    assert net.fingerprint("prior") == sha256_of(run.weights_file("prior"))
-    assert net.fingerprint("posterior") == sha256_of(run.weights_file("posterior"))
+    assert net.fingerprint("prior") == sha256(run.read("prior.safetensors"))
+    assert net.fingerprint("posterior") == sha256(run.read("posterior.safetensors"))
     loaded, shown = trained_network(run)
     assert torch.equal(loaded.mean, net.mean) and torch.equal(loaded.prior_rho, net.prior_rho)
     assert shown.fingerprint() == bound_data.fingerprint()
@@ -65,7 +65,7 @@ def test_the_walk_is_that_of_the_library(config, tmp_path):
 def test_a_data_free_prior_is_the_start_and_all_the_data_are_for_the_bound(config, tmp_path):
     run = train_run(config.with_options({"prior": "data-free"}), tmp_path / "run")
     start = stochastic(build("mlp", (4,), 3, seed=config.seed), config.prior_variance)
-    assert sha256_of(run.weights_file("prior")) == start.fingerprint("prior")
+    assert sha256(run.read("prior.safetensors")) == start.fingerprint("prior")
     assert len(trained_network(run)[1]) == 60
 
 
@@ -82,10 +82,10 @@ def test_the_prior_is_on_disk_before_the_posterior_is_trained_and_stays(config, 
 
     def watch(stage, total, epoch):
         prior = tmp_path / "run" / "prior.safetensors"
-        seen.append((stage, sha256_of(prior) if prior.exists() else None))
+        seen.append((stage, sha256(prior.read_bytes()) if prior.exists() else None))
 
     run = train_run(config, tmp_path / "run", watch=watch)
-    final = sha256_of(run.weights_file("prior"))
+    final = sha256(run.read("prior.safetensors"))
     assert {prior for stage, prior in seen if stage != "posterior"} == {None}
     assert {prior for stage, prior in seen if stage == "posterior"} == {final}
     assert len([stage for stage, _ in seen if stage == "posterior"]) == 3

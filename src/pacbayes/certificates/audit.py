@@ -15,8 +15,8 @@ from pacbayes.data import Data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.stochastic import StochasticNetwork
 
-_DEVIATIONS = 5.0
-"""A right record is doubted with probability below 1e-6 for each count."""
+ERROR_RATE = 1e-6
+"""The probability with which a right count is called wrong, at most."""
 
 
 def network_faults(
@@ -46,37 +46,43 @@ def network_faults(
 
 def recount(
     certificate: Certificate, net: StochasticNetwork, data: Data, seed: int, single: dict[str, Tensor] | None = None
-) -> dict[str, tuple[int, int, bool]]:
-    """Each count as (recorded, found, whether they agree): with fresh draws where there are any, else the same."""
+) -> dict[str, tuple[int, int, float]]:
+    """Each count as (recorded, found, how far apart right ones may be): with fresh draws where there are any."""
     c = certificate
     if c.loss != "0-1":
         raise InvalidInput(f"the loss {c.loss!r} is a function that the record does not hold")
     if c.predictor == "single":
         if single is None:
             raise InvalidInput("the single network's weights are missing")
-        errors = int(recomputed(net, single, data)["errors"])
-        return {"errors": (c.errors, errors, c.errors == errors)}
+        return {"errors": (c.errors, int(recomputed(net, single, data)["errors"]), 0.0)}
     if c.sampling == "exact":
-        errors = exact_errors(net, data)
         # Another machine's features differ in their last digits.
-        return {"errors": (c.errors, errors, math.isclose(c.errors, errors, rel_tol=1e-4))}
+        return {"errors": (c.errors, exact_errors(net, data), 1e-4 * c.errors)}
     if c.sampling == "shared":
         counts = torch.tensor(shared_errors(net, data, c.draws, seed), dtype=torch.float64)
+        # What few draws say of their spread is little: one whole pass is added to it.
         spread = math.sqrt(2 * (len(counts) * float(counts.var()) + len(data) ** 2)) if len(counts) > 1 else math.inf
-        errors = int(counts.sum())
-        return {"errors": (c.errors, errors, abs(errors - c.errors) <= _DEVIATIONS * spread)}
+        return {"errors": (c.errors, int(counts.sum()), 5 * spread)}
     if c.predictor == "majority":
         names = ("errors", "pair_errors", "vote_errors")
         found = dict(zip(names, vote_errors(net, data, c.voters, c.draws, seed), strict=True))
     else:
         found = {"errors": independent_errors(net, data, c.draws, seed)}
-    return {name: (getattr(c, name), count, _agree(getattr(c, name), count)) for name, count in found.items()}
+    return {name: (getattr(c, name), count, allowance(getattr(c, name), count)) for name, count in found.items()}
+
+
+def allowance(errors: int, others: int) -> float:
+    """How far apart two such counts of independent visits may be, at ``ERROR_RATE``.
+
+    The difference of the two is a sum of symmetric terms in {-1, 0, 1}, of which k, say, are not 0. Given which, they
+    are k fair signs, and |difference| > c √k has probability at most 2 exp(-c²/2) (Hoeffding); and k is at most the
+    sum of the counts.
+    """
+    return math.sqrt(2 * math.log(2 / ERROR_RATE) * (errors + others))
 
 
 def _follows(recorded: float | None, value: float | None) -> bool:
-    """The same, to what another machine's rounding may change."""
-    return recorded is not None and value is not None and math.isclose(recorded, value, rel_tol=1e-9, abs_tol=1e-9)
-
-
-def _agree(first: int, second: int) -> bool:
-    return abs(first - second) <= _DEVIATIONS * math.sqrt(first + second + 25)
+    """The same, but for what another machine's rounding may change; and not below the value before its rounding up."""
+    if recorded is None or value is None:
+        return False
+    return recorded >= value - 2e-11 * abs(value) and math.isclose(recorded, value, rel_tol=1e-9, abs_tol=1e-9)

@@ -21,7 +21,7 @@ from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import check_seed, derived_seed
 
@@ -94,16 +94,26 @@ class ClassCertificate:
     @classmethod
     def load(cls, path: str | Path) -> ClassCertificate:
         """Read it back; its arithmetic is for :meth:`check`."""
-        path = Path(path)
+        return cls.from_json(read_plain_file(Path(path), _LARGEST_FILE), str(path))
+
+    @classmethod
+    def from_json(cls, content: bytes, source: str) -> ClassCertificate:
         try:
-            if path.stat().st_size > _LARGEST_FILE:
-                raise ValueError("it is too large")
-            record: Any = json.loads(path.read_text("utf-8"))
+            record = strict_json(content)
             if record.keys() != {f.name for f in fields(cls)}:
                 raise ValueError("its entries are others")
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise RunError(f"{path} is no certificate of classes: {error}") from None
+            for item in fields(cls):
+                if not _fits(record[item.name], str(item.type)):
+                    raise ValueError(f"{item.name} must be of type {item.type}")
+        except (ValueError, AttributeError) as error:
+            raise RunError(f"{source} is no certificate of classes: {error}") from None
         return cls(**record)
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind.startswith("list["):
+        return isinstance(value, list) and all(_fits(item, kind[5:-1]) for item in value)
+    return type(value).__name__ == kind or (kind == "float" and type(value) is int and 0 <= value < 2**53)
 
 
 def certify_classes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from pacbayes.cli.app import app
+from pacbayes.cli.progress import printable
 from pacbayes.errors import PacBayesError
 
 
@@ -13,8 +14,11 @@ def main() -> None:
     try:
         app()
     except PacBayesError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
+        sys.exit(1)
+    except MemoryError:
+        print("error: there is not enough memory for this", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        print(f"error: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
+        print(printable(f"error: {error.filename or 'file'}: {error.strerror or error}"), file=sys.stderr)
         sys.exit(1)

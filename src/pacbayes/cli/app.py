@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
@@ -14,12 +15,13 @@ from pacbayes.certificates import BOUNDS, Certificate, comparison_table
 from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.cli.bench import bench
-from pacbayes.cli.progress import TrainingBar, errors, fraction_bar
+from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable
 from pacbayes.cli.reproduce import reproduce
+from pacbayes.cli.sign import sign
 from pacbayes.cli.train import train
 from pacbayes.data import load, load_inputs
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import sha256_of
+from pacbayes.files import sha256
 from pacbayes.report import write_report
 from pacbayes.runs import (
     Config,
@@ -31,6 +33,7 @@ from pacbayes.runs import (
     train_run,
     verify_run,
 )
+from pacbayes.runs.journal import EVENTS, check_files
 from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
@@ -57,6 +60,12 @@ OptionalSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the draws
 
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: the one the run was trained on]")]
+
+
+DataPlace = Annotated[
+    str | None,
+    typer.Option(help="Where the data are now: a .npz file, or a folder with the dataset. [default: as trained]"),
+]
 
 
 @app.command()
@@ -123,6 +132,7 @@ def certify(
     ] = 1000,
     seed: OptionalSeed = None,
     device: Device = None,
+    data: DataPlace = None,
 ) -> None:
     """Issue a certificate for a finished run: RUN/certificate.json.
 
@@ -134,13 +144,14 @@ def certify(
     certificate, evaluation = _certify_and_show(
         folder, bound=bound, predictor=predictor, voters=voters, draws=draws, budget=_seconds(budget), delta=delta,
         mc_delta=mc_delta, limit=limit, sampling=sampling, test_draws=test_draws, seed=seed, device=device,
+        data=data,
     )  # fmt: skip
     if table:
         print("\nFor the same counts; only the certificate is a promise:\n")
         print(comparison_table(certificate, evaluation.holdout_bound))
     if classes:
         options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
-        print(f"\n{certify_run_classes(folder, device=device, **options)}")
+        print(f"\n{certify_run_classes(folder, device=device, data=data, **options)}")
 
 
 @app.command()
@@ -149,14 +160,18 @@ def verify(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Repeat the Monte-Carlo count, with fresh draws.")
     ] = False,
+    data: DataPlace = None,
+    key: Annotated[Path | None, typer.Option(help="The issuer's public key, which must have signed the run.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
 ) -> None:
-    """Check a certificate: its arithmetic, the fingerprints of the files and the data, the KL.
+    """Check a certificate: all that can be proved from the folder and the data.
 
-    Each check is passed, failed, or not checkable and why. Exit status 0 only if none failed.
+    Every file is what the run wrote; numbers, fingerprints, split, history and KL follow from each other. Each check
+    is passed, failed, or not checkable and why. Exit status 0 only if none failed.
     """
-    checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute)
+    checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute, data=data, key=key, device=device)
     for check in checks:
-        print(f"{check.status:<14} {check.name:<22} {check.detail}")
+        print(printable(f"{check.status:<14} {check.name:<22} {check.detail}"))
     counts = Counter(check.status for check in checks)
     print("; ".join(f"{count} {status}" for status, count in counts.items()))
     if counts[FAILED]:
@@ -166,7 +181,10 @@ def verify(
 @app.command()
 def report(run: Run) -> None:
     """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else."""
-    print(f"Written: {write_report(RunFolder.open(run))}")
+    folder = RunFolder.open(run)
+    if os.path.lexists(folder.certificate_file):
+        check_files(folder, [*EVENTS["trained"], *EVENTS["certified"]])
+    print(f"Written: {write_report(folder)}")
 
 
 @app.command()
@@ -189,9 +207,10 @@ def predict(
         load_inputs(data) if data.endswith(".npz") else load(data, "test", folder=folder.config().data_folder or None).x
     )
     certificate = None
-    if folder.certificate_file.is_file():
-        certificate = Certificate.load(folder.certificate_file)
-        if certificate.check() or certificate.posterior_fingerprint != sha256_of(folder.weights_file("posterior")):
+    if os.path.lexists(folder.certificate_file):
+        certificate = folder.certificate()
+        check_files(folder, EVENTS["certified"])
+        if certificate.check() or certificate.posterior_fingerprint != sha256(folder.read("posterior.safetensors")):
             raise RunError(f"the certificate in {run} does not hold for these weights: see 'pacbayes verify {run}'")
     labels = predict_run(folder, inputs, seed, device, certificate)
     lines = "\n".join(["index,label", *(f"{i},{label}" for i, label in enumerate(labels.tolist()))]) + "\n"
@@ -205,6 +224,7 @@ def predict(
         errors.print(f"No certificate yet: run 'pacbayes certify {run}'.", highlight=False)
 
 
+app.command()(sign)
 app.command()(reproduce)
 app.command()(bench)
 

@@ -1,4 +1,4 @@
-"""What long work shows while it runs: a bar with the present risk, penalty and bound."""
+"""What is shown on the terminal: bars with the present risk, penalty and bound, and words that are safe to print."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from pacbayes.training import Epoch
 
 errors = Console(stderr=True)
+
+
+def printable(text: str) -> str:
+    """One line of bounded length that commands no terminal: the words may be those of somebody else's file."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:2000])
 
 
 class TrainingBar:

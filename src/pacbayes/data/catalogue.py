@@ -8,20 +8,20 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
-import torch
 
 from pacbayes.data.dataset import Data
 from pacbayes.data.download import download as fetch
 from pacbayes.data.download import unpack
-from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, find_file
+from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, expanded, find_file
 from pacbayes.data.npz import read_npz
+from pacbayes.data.pixels import Pixels
 from pacbayes.data.published import ENTRIES, Entry, File, Part
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 # Two-class versions, as in much of the literature: the first five classes against the last five.
 _BINARY = {f"{name}-binary": name for name in ("digits", "mnist", "fashion-mnist")}
 
-# What is in memory already is not read and checked again: several runs of one process share it.
+# Published data that are in memory already are not read and checked again: runs of one process share them.
 _in_use: WeakValueDictionary[tuple[str, ...], Data] = WeakValueDictionary()
 
 
@@ -38,11 +38,28 @@ def load(
     folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
     them is downloaded into the cache, unless `download` is False.
     """
+    key = (os.fspath(name), part, *map(str, data_folders(folder)))
+    if (data := _in_use.get(key)) is None:
+        found = find(name, part, folder=folder, download=download)
+        if isinstance(found, Data):
+            return found
+        _in_use[key] = data = found.take(np.arange(len(found)))
+    return data
+
+
+def find(
+    name: str | os.PathLike[str],
+    part: str = "train",
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    download: bool = True,
+) -> Data | Pixels:
+    """As `load`, but a dataset of the catalogue stays in its pixels: a quarter of the memory, for fingerprints."""
     if part not in ("train", "test"):
         raise InvalidInput(f"part must be 'train' or 'test', not {part!r}")
     name = os.fspath(name)
     if name.endswith(".npz"):
-        return read_npz(Path(name).expanduser(), part)
+        return read_npz(expanded(name), part)
     original = _BINARY.get(name, name)
     if original not in ENTRIES:
         names = [known for known, _ in available()]
@@ -50,9 +67,7 @@ def load(
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InvalidInput(f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz{hint}")
     folders = data_folders(folder)
-    key = (original, part, *map(str, folders))
-    if (data := _in_use.get(key)) is None:
-        _in_use[key] = data = _load_entry(original, ENTRIES[original], part, folders, download)
+    data = _load_entry(original, ENTRIES[original], part, folders, download)
     return data if name == original else _binary(data, name)
 
 
@@ -62,11 +77,11 @@ def available() -> list[tuple[str, str]]:
     return [(name, entry.description) for name, entry in ENTRIES.items()] + binary
 
 
-def _binary(data: Data, name: str) -> Data:
-    return replace(data, y=(data.y >= 5).long(), classes=2, name=name, class_names=("0 to 4", "5 to 9"))
+def _binary(data: Pixels, name: str) -> Pixels:
+    return replace(data, labels=(data.labels >= 5).astype(np.int64), name=name, class_names=("0 to 4", "5 to 9"))
 
 
-def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], download: bool) -> Data:
+def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], download: bool) -> Pixels:
     part: Part = getattr(entry, part_name)
     paths = [_locate(file, name, entry, folders, download) for file in part.files]
     try:
@@ -77,8 +92,7 @@ def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], do
         raise DataError(f"{error}. Delete it and get {name} ({part_name} part) again from {source}") from error
     # A table of all pixel values: the same on every machine, and no temporary as large as the data.
     table = ((np.arange(256) / entry.levels - entry.offset) / entry.scale).astype(np.float32)
-    x, y = torch.from_numpy(table[pixels]), torch.from_numpy(labels.astype(np.int64))
-    return Data(x, y, len(entry.class_names), name, entry.class_names)
+    return Pixels(pixels, labels.astype(np.int64), table, name, entry.class_names)
 
 
 def _check_contents(pixels: np.ndarray, labels: np.ndarray, part: Part, paths: list[Path]) -> None:

@@ -4,13 +4,23 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pacbayes.errors import InvalidInput
+
 ENVIRONMENT_VARIABLE = "PACBAYES_DATA"
 
 
 def data_folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
     """The folders to search, in order."""
     chosen = [folder, os.environ.get(ENVIRONMENT_VARIABLE)]
-    return [Path(place).expanduser() for place in chosen if place] + [cache_folder()]
+    return [expanded(place) for place in chosen if place] + [cache_folder()]
+
+
+def expanded(place: str | os.PathLike[str]) -> Path:
+    """The path, with the home folder in place of a leading ``~``."""
+    try:
+        return Path(place).expanduser()
+    except RuntimeError as error:
+        raise InvalidInput(f"{place}: {error}") from None
 
 
 def cache_folder() -> Path:
@@ -21,4 +31,11 @@ def cache_folder() -> Path:
 def find_file(names: Sequence[str], places: Iterable[Path]) -> Path | None:
     """The first place that holds a file of one of these names; earlier names win within a place."""
     candidates = (place / name for place in places for name in names)
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if _is_file(path)), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name longer than any can be
+        return False

@@ -14,6 +14,9 @@ from pacbayes.data.dataset import Data, as_data, as_inputs, count_classes
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES = 2**33
+# A small file may be made to unpack into one that fills the memory. Beyond this size it may grow so many times.
+UNPACKED_BYTES = 2**26
+MOST_EXPANSION = 100
 _HEADER_READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -22,6 +25,11 @@ _HEADER_READERS = {
 _UNREADABLE = (
     OSError,
     EOFError,
+    SyntaxError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
     ValueError,
     TypeError,
     RuntimeError,
@@ -62,12 +70,14 @@ def load_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tens
 
 def _read_arrays(path: Path, names: set[str], limit: int) -> dict[str, np.ndarray]:
     """Those of the named arrays that the file holds."""
-    if not path.is_file():
-        raise MissingData(f"{path}: no such file")
     try:
+        if not path.is_file():
+            raise MissingData(f"{path}: no such file")
         with zipfile.ZipFile(path) as archive:
             present = names & {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
             return {name: _read_array(archive, name, limit) for name in sorted(present)}
+    except MissingData:
+        raise
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     except _UNREADABLE as error:
@@ -91,6 +101,11 @@ def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
             raise DataError(f"array {name} would take {size} bytes; the limit is {limit}")
         if stream.tell() + size != member.file_size:
             raise DataError(f"array {name} announces {size} bytes, the archive {member.file_size - stream.tell()}")
+        if size > max(UNPACKED_BYTES, MOST_EXPANSION * member.compress_size):
+            raise DataError(
+                f"array {name} unpacks to more than {MOST_EXPANSION} times its size, as no data do: if it is meant, "
+                "write it with numpy.savez, uncompressed"
+            )
         values = bytearray()
         while len(values) < size and (chunk := stream.read(min(2**20, size - len(values)))):
             values += chunk

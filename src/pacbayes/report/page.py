@@ -6,7 +6,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pacbayes.certificates import Certificate
 from pacbayes.certificates.certificate import percent
 from pacbayes.files import write_atomically
 from pacbayes.report.curves import Curve, curves_svg
@@ -15,12 +14,13 @@ from pacbayes.report.explanations import explained
 from pacbayes.report.records import read_evaluation, read_history
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
 from pacbayes.runs import Config, RunFolder
+from pacbayes.runs.journal import note
 from pacbayes.training import Epoch
 
 
 def write_report(run: RunFolder) -> Path:
     """Write ``report.html`` into the run folder; the same folder gives the same bytes."""
-    certificate = Certificate.load(run.certificate_file)
+    certificate = run.certificate()
     evaluation = read_evaluation(run.path / "evaluation.json")
     config = run.config()
     stages = read_history(run.history_file)
@@ -44,6 +44,7 @@ def write_report(run: RunFolder) -> Path:
     path = run.path / "report.html"
     # JSON may hold halves of characters, which UTF-8 may not.
     write_atomically(path, page.encode("utf-8", "xmlcharrefreplace"))
+    note(run, "reported")
     return path
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pacbayes.errors import RunError
+from pacbayes.files import read_plain_file, strict_json
 from pacbayes.runs import Evaluation
+from pacbayes.runs.folder import FILES
 from pacbayes.training import Epoch
 
 STAGES = ("pretraining", "prior", "posterior")
@@ -19,12 +21,13 @@ def read_history(path: Path) -> dict[str, list[Epoch]]:
     stages: dict[str, list[Epoch]] = {}
     for number, line in enumerate(_content(path).splitlines(), 1):
         try:
-            record = json.loads(line)
+            record = strict_json(line)
             stage = stages.setdefault(record.pop("stage"), [])
-            record.pop("prior_fingerprint", None)
+            for name in ("prior_fingerprint", "previous"):
+                record.pop(name, None)
             stage.append(Epoch(**record))
             whole = stages.keys() <= set(STAGES) and _is_epoch(stage[-1], len(stage) - 1)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             whole = False
         if not whole:
             raise RunError(f"{path} is damaged: line {number} is not an epoch of a stage")
@@ -37,9 +40,9 @@ def read_evaluation(path: Path) -> Evaluation:
     if not content:
         return Evaluation(None, None, 0, 0, None)
     try:
-        evaluation = Evaluation(**json.loads(content))
+        evaluation = Evaluation(**strict_json(content))
         whole = _is_evaluation(evaluation)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         whole = False
     if not whole:
         raise RunError(f"{path} is damaged: it is not an evaluation. Make it again with 'pacbayes certify'")
@@ -47,11 +50,11 @@ def read_evaluation(path: Path) -> Evaluation:
 
 
 def _content(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return ""
-    except (OSError, ValueError) as error:
+    try:
+        return read_plain_file(path, FILES[path.name]).decode("utf-8")
+    except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}") from None
 
 

@@ -4,6 +4,7 @@ from pacbayes.runs.certify import Evaluation, certify_run, certify_run_classes
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.predict import predict_run
+from pacbayes.runs.signature import new_key, sign_run
 from pacbayes.runs.train import train_run, trained_network
 from pacbayes.runs.verify import Check, verify_run
 
@@ -14,7 +15,9 @@ __all__ = [
     "RunFolder",
     "certify_run",
     "certify_run_classes",
+    "new_key",
     "predict_run",
+    "sign_run",
     "train_run",
     "trained_network",
     "verify_run",

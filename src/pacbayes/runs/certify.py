@@ -18,6 +18,7 @@ from pacbayes.certificates import (
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.files import write_atomically
 from pacbayes.runs.folder import RunFolder, test_data
+from pacbayes.runs.journal import EVENTS, check_files, forget_derived_files, note, singles_drawn
 from pacbayes.runs.train import trained_network
 
 
@@ -48,22 +49,28 @@ def certify_run(
     test_draws: int = 1000,
     seed: int | None = None,
     device: str | None = None,
+    data: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Certificate, Evaluation]:
     """Write ``certificate.json`` and ``evaluation.json`` into the run folder; a single network's weights too.
 
-    Single networks drawn earlier are counted, by the file of the last one.
+    Single networks drawn earlier are counted, by the journal. ``data`` is where the data are now, if not where
+    config.toml says: a .npz file, or a folder with the dataset.
     """
-    net, bound_data = trained_network(run, device)
-    net.single_draws = run.single_draws()
-    test = test_data(run.config(), bound_data.shape)
+    check_files(run, EVENTS["trained"])
+    net, bound_data = trained_network(run, device, data)
+    net.single_draws = singles_drawn(run)
+    test = test_data(run.config().with_data_at(data), bound_data.shape)
     certificate = certify(
         net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws, budget=budget,
         sampling=sampling, limit=limit, voters=voters, seed=seed, progress=progress,
     )  # fmt: skip
+    forget_derived_files(run)
     if predictor == "single":
         export_single(net, certificate, run.single_file)
+        note(run, "drawn")
     certificate.save(run.certificate_file)
+    note(run, "certified", certificate.risk_bound)
 
     holdout = None
     if run.config().learns_prior:
@@ -71,11 +78,16 @@ def certify_run(
     error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
     evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
     write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
+    note(run, "evaluated")
     return certificate, evaluation
 
 
-def certify_run_classes(run: RunFolder, *, device: str | None = None, **options: Any) -> ClassCertificate:
+def certify_run_classes(
+    run: RunFolder, *, device: str | None = None, data: str | None = None, **options: Any
+) -> ClassCertificate:
     """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certificates.certify_classes`."""
-    issued = certify_classes(*trained_network(run, device), **options)
+    check_files(run, EVENTS["trained"])
+    issued = certify_classes(*trained_network(run, device, data), **options)
     issued.save(run.path / "classes.json")
+    note(run, "classes certified")
     return issued

@@ -101,6 +101,12 @@ class Config:
             changes[name] = self._stage(name, value) if name in _TABLES else value
         return replace(self, **changes)
 
+    def with_data_at(self, place: str | None) -> Config:
+        """This configuration, with the data in another place: a .npz file, or the folder of a dataset."""
+        if place is None:
+            return self
+        return self.with_options({"data" if place.endswith(".npz") else "data_folder": place})
+
     def _stage(self, name: str, values: Any) -> Settings | None:
         if not isinstance(values, Mapping):
             raise InvalidInput(f"{name} must be a table of settings, and is {values!r}")
@@ -127,9 +133,18 @@ class Config:
     def read(cls, path: Path) -> Config:
         """A configuration from a TOML file; what it does not name has its default."""
         try:
-            options = tomllib.loads(path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            content = path.read_bytes()
+        except OSError as error:
             raise InvalidInput(f"{path} is not a readable TOML file: {error}") from None
+        return cls.parse(content, path)
+
+    @classmethod
+    def parse(cls, content: bytes, source: Path) -> Config:
+        """A configuration from the content of a TOML file."""
+        try:
+            options = tomllib.loads(content.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"{source} is not a readable TOML file: {error}") from None
         return cls().with_options(options)
 
 

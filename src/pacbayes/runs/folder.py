@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split
 from pacbayes.errors import InvalidInput, MissingData, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import read_plain_file, sha256, strict_json, write_atomically
 from pacbayes.networks import StochasticNetwork, build, stochastic
 from pacbayes.runs.config import STAGES, Config
+from pacbayes.runs.history import History, chain_start, read_chain
+from pacbayes.runs.weights import bytes_of_weights, read_weights
 
-FILES = (
-    "config.toml",
-    "data.json",
-    "history.jsonl",
-    "prior.safetensors",
-    "posterior.safetensors",
-    "single.safetensors",
-    "certificate.json",
-    "classes.json",
-    "evaluation.json",
-    "report.html",
-)
+# The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
+FILES = {
+    "config.toml": 2**16,
+    "data.json": 2**16,
+    "history.jsonl": 2**26,
+    "prior.safetensors": 2**30,
+    "posterior.safetensors": 2**30,
+    "single.safetensors": 2**30,
+    "journal.jsonl": 2**24,
+    "certificate.json": 2**20,
+    "classes.json": 2**24,
+    "evaluation.json": 2**16,
+    "report.html": 2**26,
+    "signature.json": 2**16,
+}
 
 
 @dataclass(frozen=True)
@@ -42,12 +48,14 @@ class SplitData:
     def record(self) -> dict[str, Any]:
         """Sizes and fingerprints."""
         parts = {"prior": self.prior, "bound": self.bound}
-        sizes = {
-            name: {"examples": len(data), "fingerprint": data.fingerprint()}
-            for name, data in parts.items()
-            if data is not None
-        }
-        return {"shape": list(self.bound.shape), "classes": self.bound.classes, **sizes}
+        found = {name: (len(data), data.fingerprint()) for name, data in parts.items() if data is not None}
+        return data_record(self.bound.shape, self.bound.classes, found)
+
+
+def data_record(shape: tuple[int, ...], classes: int, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
+    """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
+    sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
+    return {"shape": list(shape), "classes": classes, **sizes}
 
 
 @dataclass(frozen=True)
@@ -73,16 +81,6 @@ class RunFolder:
     @property
     def single_file(self) -> Path:
         return self.path / "single.safetensors"
-
-    def single_draws(self) -> int:
-        """How many single networks were drawn for certificates of this run."""
-        if not self.single_file.is_file():
-            return 0
-        try:
-            with safe_open(self.single_file, "pt") as file:
-                return max(1, int(file.metadata()["draw"]))
-        except (SafetensorError, ValueError, LookupError, TypeError) as error:
-            raise RunError(f"{self.single_file} does not say how many networks were drawn: {error}") from None
 
     def weights_file(self, which: str) -> Path:
         return self.path / f"{which}.safetensors"
@@ -124,21 +122,28 @@ class RunFolder:
         write_atomically(run.config_file, config.to_toml().encode())
         return run
 
-    def data(self) -> SplitData:
-        """The data of the run; refused if they are not those it was started with."""
-        data = training_data(self.config())
+    def read(self, name: str) -> bytes:
+        """The content of a file of the run, which must be a plain file of a reasonable size."""
+        return read_plain_file(self.path / name, FILES[name])
+
+    def data(self, place: str | None = None) -> SplitData:
+        """The data of the run, from where they were or another place; refused if they are not those it began with."""
+        data = training_data(self.config().with_data_at(place))
         self.check_data(data)
         return data
 
     def data_record(self) -> dict[str, Any]:
         """What data.json holds."""
+        content = self.read("data.json")
         try:
-            record = json.loads(self.data_file.read_text("utf-8"))
-            if all(type(n) is int and 0 < n < 2**31 for n in (*record["shape"], record["classes"])):
+            record = strict_json(content)
+            sizes = (*record["shape"], record["classes"])
+            whole = 2 <= len(sizes) <= 9 and all(type(n) is int and 0 < n < 2**31 for n in sizes)
+            if whole and math.prod(sizes) < 2**40:
                 return dict(record)
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (ValueError, LookupError, TypeError):
             pass
-        raise RunError(f"{self.data_file} is missing or damaged")
+        raise RunError(f"{self.data_file} is damaged")
 
     def check_data(self, data: SplitData) -> None:
         """Refuse other data than those the run was started with."""
@@ -157,42 +162,52 @@ class RunFolder:
             self.checkpoint_file(stage).unlink(missing_ok=True)
 
     def config(self) -> Config:
-        return Config.read(self.config_file)
+        return Config.parse(self.read("config.toml"), self.config_file)
 
-    def prior_in_history(self) -> str:
-        """The prior's fingerprint, as the first line of the posterior's history has it; empty if there is none."""
+    def certificate(self) -> Certificate:
+        """The certificate; its shape is checked here, its arithmetic by its own ``check``."""
+        if not os.path.lexists(self.certificate_file):
+            raise RunError(f"there is no certificate at {self.certificate_file}: make one with 'pacbayes certify'")
         try:
-            with self.history_file.open(encoding="utf-8") as file:
-                records = (json.loads(line) for line in file)
-                return next(str(r["prior_fingerprint"]) for r in records if r["stage"] == "posterior")
-        except (OSError, ValueError, LookupError, TypeError, StopIteration, RecursionError):
-            return ""
+            record = strict_json(self.read("certificate.json"))
+        except ValueError as error:
+            raise RunError(f"{self.certificate_file} is not a certificate: {error}") from None
+        return Certificate.from_record(record, str(self.certificate_file))
 
-    def save_weights(self, net: StochasticNetwork, which: str) -> None:
-        write_atomically(self.weights_file(which), safetensors.torch.save(net.state(which)))
+    def history(self) -> History:
+        """The history, whose chain holds from config.toml and data.json to its last line."""
+        return read_chain(self.read("history.jsonl"), chain_start(self.read("config.toml"), self.read("data.json")))
 
-    def read_weights(self, which: str) -> dict[str, Tensor]:
-        path = self.weights_file(which)
-        if not path.is_file():
-            raise RunError(f"{path} is missing")
-        try:
-            return safetensors.torch.load_file(path)
-        except (SafetensorError, ValueError) as error:
-            raise RunError(f"{path} is not a safetensors file: {error}") from None
+    def weights(self, which: str) -> dict[str, Tensor]:
+        """The tensors of a weight file."""
+        name = f"{which}.safetensors"
+        content = self.read(name)
+        bytes_of_weights(content, name)
+        return read_weights(content, name)
 
     def network(self, device: str | None = None) -> StochasticNetwork:
         """The trained network: posterior and prior from their files, on the run's device or another."""
         config, record = self.config(), self.data_record()
         if device is not None:
             config = config.with_options({"device": device})
-        net = new_network(config, tuple(record["shape"]), record["classes"])
+        shape, classes = tuple(record["shape"]), record["classes"]
+        files = {which: self.read(f"{which}.safetensors") for which in ("prior", "posterior")}
+        if self.history().prior_fingerprint != sha256(files["prior"]):
+            raise RunError(f"{self.path}: prior.safetensors is not the prior that the posterior was trained from")
+        # Nothing as large as the network is made before the files are known to hold as much.
+        needed = 8 * parameters_of(config, shape, classes)
+        for which, content in files.items():
+            if (found := bytes_of_weights(content, f"{which}.safetensors")) < needed:
+                raise RunError(
+                    f"{self.weights_file(which)} holds {found} bytes, and the network of config.toml and data.json "
+                    f"needs {needed}: a mean and a rho for each weight"
+                )
+        net = new_network(config, shape, classes)
         try:
-            for which in ("prior", "posterior"):
-                net.load_state(self.read_weights(which), which)
+            for which, content in files.items():
+                net.load_state(read_weights(content, f"{which}.safetensors"), which)
         except InvalidInput as error:
             raise RunError(f"{self.path}: {error}") from None
-        if self.prior_in_history() != net.fingerprint("prior"):
-            raise RunError(f"{self.path}: prior.safetensors is not the prior that the posterior was trained from")
         net.objective = config.posterior.objective
         return net
 
@@ -202,6 +217,16 @@ def new_network(config: Config, shape: tuple[int, ...], classes: int) -> Stochas
     model = build(config.model_name(shape), shape, classes, init=config.init, seed=config.seed)
     net = stochastic(model, config.prior_variance, distribution=config.distribution)
     return net.to(device_named(config.device))
+
+
+def parameters_of(config: Config, shape: tuple[int, ...], classes: int) -> int:
+    """The number of weights of the network, which is not made."""
+    try:
+        with torch.device("meta"):
+            model = build(config.model_name(shape), shape, classes)
+        return sum(p.numel() for p in model.parameters())
+    except (RuntimeError, OverflowError, TypeError):
+        raise RunError(f"no network can be made for examples of shape {list(shape)} and {classes} classes") from None
 
 
 def device_named(name: str) -> torch.device:

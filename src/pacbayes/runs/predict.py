@@ -12,8 +12,9 @@ from pacbayes.certificates.monte_carlo import chunk_size
 from pacbayes.certificates.single import flat_weights
 from pacbayes.data import Data
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import sha256_of
+from pacbayes.files import sha256
 from pacbayes.runs.folder import RunFolder
+from pacbayes.runs.journal import EVENTS, check_files
 from pacbayes.seeds import check_seed
 
 
@@ -29,6 +30,7 @@ def predict_run(
 
     Without a certificate, or with one for the randomised classifier, each input has a fresh draw of the weights.
     """
+    check_files(run, EVENTS["trained"])
     net, shape = run.network(device), run.data_record()["shape"]
     if list(inputs.shape[1:]) != shape:
         raise InvalidInput(f"the network takes examples of shape {shape}, not {list(inputs.shape[1:])}")
@@ -37,9 +39,9 @@ def predict_run(
     generator = torch.Generator(net.mean.device).manual_seed(seed)
     sampling, voters = "independent", 1 if certificate is None else certificate.voters
     if certificate is not None and certificate.predictor == "single":
-        if not run.single_file.is_file() or sha256_of(run.single_file) != certificate.single_fingerprint:
+        if sha256(run.read("single.safetensors")) != certificate.single_fingerprint:
             raise RunError(f"{run.single_file} is not the network that the certificate is for")
-        net, sampling = net.at(flat_weights(net, run.read_weights("single"))), "mean"
+        net, sampling = net.at(flat_weights(net, run.weights("single"))), "mean"
     examples = Data(inputs, torch.zeros(len(inputs), dtype=torch.int64), net.classes)
     labels = []
     for x in inputs.split(chunk_size(net, examples)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,13 @@ from typing import Any
 from pacbayes.bounds.catoni import catoni_parameter
 from pacbayes.data import Data
 from pacbayes.errors import NonFinite
+from pacbayes.files import sha256, write_atomically
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder, new_network, training_data
+from pacbayes.runs.history import HistoryWriter, chain_start
+from pacbayes.runs.journal import start_journal
+from pacbayes.runs.weights import written_weights
 from pacbayes.training import Checkpoint, Epoch
 from pacbayes.training.fit import check_fit, drain, fitting
 from pacbayes.training.settings import Settings, learning_rates
@@ -59,7 +62,10 @@ def training_run(
     split = run.data()
     net = new_network(config, split.bound.shape, split.bound.classes)
 
-    with run.history_file.open("w", encoding="utf-8") as history:
+    # A new file, whatever was there: a link would be written through.
+    run.history_file.unlink(missing_ok=True)
+    with run.history_file.open("x", encoding="utf-8", newline="\n") as file:
+        history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
 
         def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, None]:
             total = len(learning_rates(settings))
@@ -67,9 +73,8 @@ def training_run(
             def note(epoch: Epoch) -> None:
                 line: dict[str, Any] = {"stage": name}
                 if name == "posterior" and epoch.epoch == 0:
-                    line["prior_fingerprint"] = net.fingerprint("prior")
-                history.write(json.dumps(line | epoch.record()) + "\n")
-                history.flush()
+                    line["prior_fingerprint"] = sha256(run.read("prior.safetensors"))
+                history.write(line | epoch.record())
                 if watch is not None:
                     watch(name, total, epoch)
 
@@ -89,15 +94,20 @@ def training_run(
         if config.expected_risk:
             c = catoni_parameter(config.expected_risk, config.expected_kl, len(split.bound), posterior.delta)
             net.fix_catoni(c)
-        run.save_weights(net, "prior")
+        write_atomically(run.weights_file("prior"), written_weights(net.state("prior")))
         yield from stage("posterior", split.bound, posterior)
-    run.save_weights(net, "posterior")
+    content = written_weights(net.state("posterior"))
+    # The posterior comes last: it says that the run is finished.
+    start_journal(run, history.end, content)
+    write_atomically(run.weights_file("posterior"), content)
     run.remove_checkpoints()
 
 
-def trained_network(run: RunFolder, device: str | None = None) -> tuple[StochasticNetwork, Data]:
-    """The network of a finished run, and its bound data."""
-    data = run.data()
+def trained_network(
+    run: RunFolder, device: str | None = None, place: str | None = None
+) -> tuple[StochasticNetwork, Data]:
+    """The network of a finished run, and its bound data, which may be in another place than they were."""
+    data = run.data(place)
     net = run.network(device)
     if data.prior is not None:
         net.prior_trained_on = [data.prior]

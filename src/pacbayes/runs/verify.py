@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-import math
+import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
+import numpy as np
 import torch
 
-from pacbayes.certificates import Certificate
-from pacbayes.certificates.monte_carlo import independent_errors, shared_errors
-from pacbayes.data import Data
-from pacbayes.errors import MissingData, PacBayesError
-from pacbayes.files import sha256_of
+from pacbayes.certificates import Certificate, ClassCertificate
+from pacbayes.certificates.audit import ERROR_RATE, network_faults, recount
+from pacbayes.data import Data, split_indices
+from pacbayes.data.catalogue import find
+from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
+from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
-from pacbayes.runs.folder import RunFolder, training_data
+from pacbayes.runs.config import Config
+from pacbayes.runs.folder import FILES, RunFolder, data_record, new_network
+from pacbayes.runs.journal import NAME as JOURNAL
+from pacbayes.runs.journal import Journal, read_journal, singles_drawn
+from pacbayes.runs.signature import NAME as SIGNATURE
+from pacbayes.runs.signature import check_signature
+from pacbayes.training.settings import learning_rates
 
 PASSED, FAILED, OPEN = "passed", "failed", "not checkable"
+
+HashOf = Callable[[str], str]
+"""The SHA-256 of a file of the run, by its name; RunError where it cannot be read."""
+
+# A count of more visits than this is not repeated: the number may be an enemy's.
+_MOST_VISITS = 10**9
 
 
 @dataclass(frozen=True)
@@ -27,86 +43,271 @@ class Check:
     detail: str
 
 
-def verify_run(run: RunFolder, *, recompute: bool = False) -> list[Check]:
+def verify_run(
+    run: RunFolder,
+    *,
+    recompute: bool = False,
+    data: str | None = None,
+    key: Path | None = None,
+    device: str = "cpu",
+) -> list[Check]:
     """Recompute what can be recomputed from the folder, and from the data where they are at hand.
 
     ``recompute`` repeats the Monte-Carlo count with fresh draws: without it the count itself is taken as recorded.
+    ``key`` is the public key of the issuer, who must have signed the run.
+    ``data`` is where the data are now, if not where config.toml says: a .npz file, or a folder with the dataset.
     """
-    return list(_checks(run, recompute))
+    return [*_checks(run, recompute, data, device), *_signature(run, key)]
 
 
-def _checks(run: RunFolder, recompute: bool) -> Iterator[Check]:
+def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> Iterator[Check]:
+    hash_of = cache(lambda name: sha256(run.read(name)))
+    yield from _folder(run, hash_of)
+    yield from _history(run, hash_of)
     try:
-        certificate = Certificate.load(run.certificate_file)
+        certificate = run.certificate()
     except PacBayesError as error:
         yield Check("record", FAILED, str(error))
         return
     yield Check("record", PASSED, "certificate.json has the expected fields and types")
-
     faults = certificate.check()
     yield Check("arithmetic", FAILED if faults else PASSED, "; ".join(faults) or "every number follows from the counts")
-
     for which in ("prior", "posterior"):
         recorded = getattr(certificate, f"{which}_fingerprint")
-        path = run.weights_file(which)
-        found = sha256_of(path) if path.is_file() else "no file"
-        yield _equal(f"{which} fingerprint", recorded, found, path.name)
-        if which == "prior":
-            yield _equal("prior in history", run.prior_in_history(), found, path.name)
-
+        yield _attempt(f"{which} fingerprint", _weights, hash_of, which, recorded)
+    if certificate.predictor == "single":
+        yield _attempt("single fingerprint", _weights, hash_of, "single", certificate.single_fingerprint)
+        yield _attempt("single draws", _single_draws, run, certificate)
+    if os.path.lexists(run.path / "classes.json"):
+        yield _attempt("classes", _classes, run, certificate)
     net = None
     try:
-        net = run.network()
-        yield _divergence(certificate, net)
+        net = run.network(device)
+        yield _attempt("KL", _divergence, run, certificate, net)
     except PacBayesError as error:
         yield Check("KL", FAILED, str(error))
+    else:
+        if not run.config().learns_prior:
+            yield Check("data-free prior", *_data_free(run, certificate, net))
+    yield from _data(run, certificate, net, data, recompute and not faults)
 
+
+def _attempt(name: str, check: Callable[..., tuple[str, str]], *arguments: object) -> Check:
+    """The check; failed, with the error's words, if it cannot be made for a fault in the folder."""
     try:
-        data = training_data(run.config())
+        return Check(name, *check(*arguments))
+    except PacBayesError as error:
+        return Check(name, FAILED, str(error))
+
+
+def _equal(recorded: str, found: str, what: str) -> tuple[str, str]:
+    if recorded == found:
+        return PASSED, f"{what} is the one recorded ({found[:16]})"
+    return FAILED, f"{what} gives {found[:16]}, and what was recorded is {recorded[:16] or 'nothing'}"
+
+
+# The folder, its journal and its history
+
+
+def _folder(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
+    """The journal, and by it every file: the line of a file that has changed bears its name."""
+    try:
+        names = sorted(path.name for path in run.path.iterdir())
+    except OSError as error:
+        raise RunError(f"{run.path} is not a folder that can be read: {error.strerror or error}") from None
+    if unknown := [name for name in names if name not in FILES]:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        yield Check("other files", OPEN, f"{', '.join(unknown[:5])}{more}: not of the run, and not looked at")
+    try:
+        journal = read_journal(run)
+    except PacBayesError as error:
+        yield Check(JOURNAL, FAILED, str(error))
+        return
+    yield Check("journal", PASSED, f"{len(journal.lines)} lines, each with the hash of the one before")
+    recorded = journal.files()
+    present = [name for name in FILES if name != JOURNAL and (name in names or name in recorded)]
+    checks = [_attempt(name, _content, hash_of, name, recorded.get(name)) for name in present]
+    if changed := [check for check in checks if check.status == FAILED]:
+        yield from changed
+    else:
+        yield Check("files", PASSED, f"{', '.join(present)}: each as it was written")
+    yield _issued(journal)
+
+
+def _content(hash_of: HashOf, name: str, recorded: str | None) -> tuple[str, str]:
+    found = hash_of(name)
+    if recorded is None:
+        return FAILED, "the run did not write it: it is not in the journal"
+    if found != recorded:
+        return FAILED, f"it has changed since it was written: {found[:16]}, in the journal {recorded[:16]}"
+    return PASSED, "as it was written"
+
+
+def _issued(journal: Journal) -> Check:
+    bounds = journal.risk_bounds()
+    if len(bounds) < 2:
+        return Check("issued", PASSED, f"{len(bounds) or 'no'} certificate for this run, by the journal")
+    shown = ", ".join(f"{bound:.4f}" for bound in bounds[-8:])
+    return Check(
+        "issued", OPEN, f"{len(bounds)} certificates for this run ({shown}): none holds if chosen by its result"
+    )
+
+
+def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
+    """From the configuration and the data to the prior, from there to the posterior, and on to the journal."""
+    try:
+        history = run.history()
+        expected = {name: len(learning_rates(settings)) for name, settings in run.config().stages().items()}
+    except PacBayesError as error:
+        yield Check("history", FAILED, str(error))
+        return
+    if history.epochs != expected:
+        yield Check("history", FAILED, f"its epochs are {history.epochs}, and those of config.toml {expected}")
+    else:
+        lines = sum(expected.values())
+        yield Check("history", PASSED, f"{lines} lines, each with the hash of the one before, from config.toml on")
+    yield _attempt("prior in history", _weights, hash_of, "prior", history.prior_fingerprint)
+    try:
+        end = read_journal(run).lines[0].previous
+    except PacBayesError:
+        return
+    yield Check("end of history", *_equal(end, history.end, "the last line of history.jsonl"))
+
+
+def _signature(run: RunFolder, key: Path | None) -> Iterator[Check]:
+    if not os.path.lexists(run.path / SIGNATURE):
+        if key is not None:
+            yield Check("signature", FAILED, "the run is not signed")
+        return
+    try:
+        known, detail = check_signature(run, read_journal(run), key)
+    except RunError as error:
+        yield Check("signature", FAILED, str(error))
+    except InvalidInput as error:
+        if key is not None:
+            raise
+        yield Check("signature", OPEN, str(error))
+    else:
+        yield Check("signature", *((PASSED, detail) if known else (OPEN, f"{detail}; whose it is, say with --key")))
+
+
+# The certificate
+
+
+def _weights(hash_of: HashOf, which: str, recorded: str) -> tuple[str, str]:
+    return _equal(recorded, hash_of(f"{which}.safetensors"), f"{which}.safetensors")
+
+
+def _divergence(run: RunFolder, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
+    faults = network_faults(certificate, net, _single(run, certificate))
+    detail = f"recomputed from the two weight files: {certificate.kl:.9g}"
+    return (FAILED, "; ".join(faults)) if faults else (PASSED, detail)
+
+
+def _single(run: RunFolder, certificate: Certificate) -> dict[str, torch.Tensor] | None:
+    return run.weights("single") if certificate.predictor == "single" else None
+
+
+def _single_draws(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
+    drawn = singles_drawn(run)
+    if drawn == certificate.draw:
+        return PASSED, f"{drawn} drawn for this run, by the journal, and charged"
+    return FAILED, f"{drawn} were drawn for this run, by the journal, and {certificate.draw} are charged"
+
+
+def _classes(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
+    issued = ClassCertificate.from_json(run.read("classes.json"), "classes.json")
+    names = ("prior_fingerprint", "posterior_fingerprint", "bound_data_fingerprint")
+    faults = issued.check() + [
+        f"its {name} is not that of certificate.json"
+        for name in names
+        if getattr(issued, name) != getattr(certificate, name)
+    ]
+    if issued.kl != certificate.kl or issued.catoni != (certificate.catoni or issued.catoni):
+        faults.append("its KL or C is not that of certificate.json")
+    return (FAILED, "; ".join(faults)) if faults else (PASSED, "every bound follows from the counts")
+
+
+def _data_free(run: RunFolder, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
+    """A data-free prior is the network at its initialisation, which the seed gives."""
+    config = run.config()
+    start = new_network(config.with_options({"device": "cpu"}), tuple(run.data_record()["shape"]), net.classes)
+    same = all(
+        torch.allclose(found.cpu(), made, rtol=1e-4, atol=1e-5)
+        for found, made in ((net.prior_mean, start.prior_mean), (net.prior_rho, start.prior_rho))
+    )
+    if same:
+        return PASSED, f"the prior is the initialisation from seed {config.seed}"
+    recorded, here = certificate.versions.get("torch", "unknown"), str(torch.__version__)
+    if recorded.split("+")[0] != here.split("+")[0]:
+        return OPEN, f"torch {here} gives another initialisation; the run was made with {recorded}"
+    return FAILED, f"the prior is not the initialisation from seed {config.seed}"
+
+
+# The data
+
+
+def _data(
+    run: RunFolder, certificate: Certificate, net: StochasticNetwork | None, place: str | None, recompute: bool
+) -> Iterator[Check]:
+    try:
+        config = run.config()
+        source = config.with_data_at(place)
+        # No folder makes verification fetch anything.
+        data = find(source.data, "train", folder=source.data_folder or None, download=False)
+        prior, bound = _parts(config, len(data))
+        recorded = run.data_record()
     except MissingData as error:
-        for name in ("data record", "bound data", "m", "Monte Carlo"):
-            yield Check(name, OPEN, f"the data are not at hand: {error}")
+        yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error}")
         return
     except PacBayesError as error:
         yield Check("data", FAILED, str(error))
         return
-    try:
-        run.check_data(data)
-        yield Check("data record", PASSED, "prior and bound data are those of data.json")
-    except PacBayesError as error:
-        yield Check("data record", FAILED, str(error))
-    yield _equal("bound data", certificate.bound_data_fingerprint, data.bound.fingerprint(), "the bound data")
-    yield _equal("m", str(certificate.m), str(len(data.bound)), "the number of bound examples")
-    if not recompute or net is None or data.bound.shape != tuple(run.data_record()["shape"]):
-        yield Check("Monte Carlo", OPEN, "the count was not repeated; --recompute does")
-    else:
-        yield _recount(certificate, net, data.bound)
+    fingerprint = data.fingerprint_of(bound)
+    found = {"bound": (len(bound), fingerprint)}
+    if config.learns_prior:
+        found["prior"] = (len(prior), data.fingerprint_of(prior))
+    yield Check("split", *_split(config, prior, bound, data_record(data.shape, data.classes, found) == recorded))
+    yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
+    yield Check("m", *_equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
+    if net is None or list(data.shape) != recorded["shape"] or data.classes != net.classes:
+        yield Check("Monte Carlo", OPEN, "the count cannot be repeated: network or data are not those certified")
+        return
+    again = data.take(bound) if recompute else None
+    yield _attempt("Monte Carlo", lambda: _count(certificate, net, again, _single(run, certificate)))
 
 
-def _divergence(certificate: Certificate, net: StochasticNetwork) -> Check:
-    with torch.no_grad():
-        divergence = float(net.kl())
-    holds = divergence <= certificate.kl and math.isclose(divergence, certificate.kl, rel_tol=1e-9, abs_tol=1e-300)
-    detail = f"recomputed from the two weight files: {divergence:.9g}, recorded {certificate.kl:.9g}"
-    return Check("KL", PASSED if holds else FAILED, detail)
+def _parts(config: Config, examples: int) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of the two parts, from the seed."""
+    if config.learns_prior:
+        return split_indices(examples, config.prior_fraction, config.seed)
+    return np.arange(0), np.arange(examples)
 
 
-def _recount(certificate: Certificate, net: StochasticNetwork, data: Data) -> Check:
-    """Fresh draws, as many; a right record fails with probability below 1e-6 (five standard deviations)."""
-    seed = secrets.randbits(63)
-    if certificate.sampling == "independent":
-        errors = independent_errors(net, data, certificate.draws, seed)
-        spread = math.sqrt(errors + certificate.errors + 25)
-    else:
-        counts = torch.tensor(shared_errors(net, data, certificate.draws, seed), dtype=torch.float64)
-        errors = int(counts.sum())
-        spread = math.sqrt(2 * (len(counts) * float(counts.var()) + len(data) ** 2)) if len(counts) > 1 else math.inf
-    holds = abs(errors - certificate.errors) <= 5 * spread
-    detail = f"{errors} errors with fresh draws, {certificate.errors} recorded, in {certificate.visits} visits"
-    return Check("Monte Carlo", PASSED if holds else FAILED, detail)
+def _split(config: Config, prior: np.ndarray, bound: np.ndarray, as_recorded: bool) -> tuple[str, str]:
+    if not np.array_equal(np.sort(np.concatenate([prior, bound])), np.arange(len(prior) + len(bound))):
+        return FAILED, "the two parts overlap, or leave examples out"
+    if not as_recorded:
+        return FAILED, f"the parts that seed {config.seed} gives are not those of data.json, or the data are others"
+    if not config.learns_prior:
+        return PASSED, f"none: the prior is data-free, and all {len(bound)} examples enter the bound"
+    sizes = f"{len(prior)} examples for the prior, {len(bound)} for the bound"
+    return PASSED, f"{sizes}: disjoint, from seed {config.seed}, and those of data.json"
 
 
-def _equal(name: str, recorded: str, found: str, what: str) -> Check:
-    if recorded == found:
-        return Check(name, PASSED, f"{what} is the one certified ({found[:16]})")
-    return Check(name, FAILED, f"{what} gives {found[:16]}, and what was recorded is {recorded[:16] or 'nothing'}")
+def _count(
+    certificate: Certificate, net: StochasticNetwork, data: Data | None, single: dict[str, torch.Tensor] | None
+) -> tuple[str, str]:
+    if data is None:
+        return OPEN, "the count was not repeated; --recompute does"
+    if certificate.visits > _MOST_VISITS:
+        return OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated"
+    if certificate.loss != "0-1":
+        return OPEN, f"the loss {certificate.loss!r} is a function that the record does not hold"
+    counts = recount(certificate, net, data, secrets.randbits(63), single)
+    wrong = [name for name, (recorded, found, allowed) in counts.items() if abs(found - recorded) > allowed]
+    shown = ", ".join(f"{found} {name.replace('_', ' ')} ({recorded})" for name, (recorded, found, _) in counts.items())
+    detail = f"counted again (recorded): {shown}, in {certificate.visits} visits"
+    if certificate.sampling in ("independent", "shared"):
+        detail += f"; right ones are further apart than is allowed with probability {ERROR_RATE:g} at most"
+    return FAILED if wrong else PASSED, detail

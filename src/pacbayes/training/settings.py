@@ -21,6 +21,8 @@ OPTIMISERS = {
     "sgd": "SGD with momentum, the paper's",
     "adam": "Adam (Kingma and Ba 2015): finds its way where the error is flat, as at a random start of a deep network",
 }
+# A configuration may come from anywhere, and its schedule is written out epoch by epoch.
+MOST_EPOCHS = 50_000
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Settings:
         for name in ("epochs", "batch_size", "samples", "nodes"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
+        if self.epochs > MOST_EPOCHS:
+            raise InvalidInput(f"epochs must be at most {MOST_EPOCHS}, and is {self.epochs}")
         check_seed(self.seed)
         learning_rates(self)
 
@@ -130,6 +134,8 @@ def _steps(text: str) -> list[tuple[int, float]]:
         steps = []
     if not steps or any(epochs < 1 or not 0 < rate < math.inf for epochs, rate in steps):
         raise InvalidInput(f'schedule {text!r} is not "cosine", "constant" or steps such as "250@0.005, 50@0.0001"')
+    if sum(epochs for epochs, _ in steps) > MOST_EPOCHS:
+        raise InvalidInput(f"schedule {text!r} has more than {MOST_EPOCHS} epochs")
     return steps
 
 
@@ -137,6 +143,8 @@ def check_type(name: str, value: object, wanted: type) -> None:
     """Refuse a value of another type; whole numbers are taken for floats."""
     if type(value) is not wanted and not (wanted is float and type(value) is int):
         raise InvalidInput(f"{name} must be of type {wanted.__name__}, and is {value!r}")
+    if wanted is float and type(value) is int and abs(value) > 2**53:
+        raise InvalidInput(f"{name} is too large")
 
 
 def _one_of(what: str, value: object, choices: object) -> None:

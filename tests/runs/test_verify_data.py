@@ -1,0 +1,146 @@
+"""Verification against the data: the split, a data-free prior, data that have moved, and the count made again."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pacbayes.certificates import Certificate, certify
+from pacbayes.certificates.audit import ERROR_RATE, allowance
+from pacbayes.data import Data
+from pacbayes.files import sha256, write_atomically
+from pacbayes.runs import RunFolder, certify_run, train_run, verify_run
+from pacbayes.runs.folder import training_data
+from pacbayes.runs.history import HistoryWriter, chain_start
+from pacbayes.runs.journal import note, start_journal
+from pacbayes.runs.verify import FAILED, OPEN, PASSED
+from pacbayes.runs.weights import written_weights
+
+
+def found(run: RunFolder, **options) -> dict[str, tuple[str, str]]:
+    return {check.name: (check.status, check.detail) for check in verify_run(run, **options)}
+
+
+def test_the_split_is_made_again_from_the_seed(certified):
+    status, detail = found(certified)["split"]
+    assert status == PASSED and "30 examples for the prior, 30 for the bound" in detail and "seed 0" in detail
+
+
+@pytest.mark.parametrize(("old", "new"), [("seed = 0", "seed = 1"), ("prior_fraction = 0.5", "prior_fraction = 0.4")])
+def test_another_split_is_found(old, new, certified):
+    text = certified.config_file.read_text()
+    assert old in text
+    certified.config_file.write_text(text.replace(old, new))
+    assert found(certified)["split"][0] == FAILED
+
+
+def test_parts_that_overlap_are_found(certified, monkeypatch):
+    """Planted: the prior's part unshuffled, the bound's the shuffled tail."""
+    from pacbayes.data import splits
+
+    monkeypatch.setattr(
+        "pacbayes.runs.verify.split_indices",
+        lambda m, fraction, seed: (np.arange(round(m * fraction)), splits.permutation(m, seed)[round(m * fraction) :]),
+    )
+    status, detail = found(certified)["split"]
+    assert status == FAILED and "overlap" in detail
+
+
+def test_data_that_have_moved_are_found_where_one_says(certified, tmp_path):
+    shutil.move(tmp_path / "data.npz", tmp_path / "elsewhere.npz")
+    assert found(certified)["data"][0] == OPEN
+    checks = found(certified, data=str(tmp_path / "elsewhere.npz"), recompute=True)
+    assert {status for status, _ in checks.values()} == {PASSED}
+    arrays = dict(np.load(tmp_path / "elsewhere.npz"))
+    np.savez(tmp_path / "other.npz", **{**arrays, "x": arrays["x"] + 1})
+    checks = found(certified, data=str(tmp_path / "other.npz"))
+    assert checks["bound data"][0] == checks["split"][0] == FAILED
+
+
+def test_verification_fetches_nothing(certified, monkeypatch, tmp_path):
+    """A folder from anywhere cannot make us go to the network."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PACBAYES_DATA", raising=False)
+    monkeypatch.setattr("pacbayes.data.catalogue.fetch", lambda *_: pytest.fail("a download"))
+    certified.config_file.write_text(certified.config_file.read_text().replace("data.npz", "mnist"))
+    assert found(certified)["data"][0] == OPEN
+
+
+def test_a_run_from_a_machine_with_another_device(certified, agree):
+    """The KL and the count are made on the processor, whatever the run was trained on."""
+    certified.config_file.write_text(certified.config_file.read_text().replace('device = "cpu"', 'device = "cuda:77"'))
+    checks = found(certified)
+    assert "device" not in checks["history"][1]
+    assert "cuda" not in checks["KL"][1]
+
+
+def test_a_data_free_prior_is_the_initialisation(tiny, data_file, tmp_path, agree):
+    config = tiny(data_file(tmp_path / "data.npz"), prior="data-free")
+    run = train_run(config, tmp_path / "run")
+    certify_run(run, draws=50, test_draws=2)
+    assert found(run)["data-free prior"][0] == PASSED and found(run)["split"][0] == PASSED
+    # A prior that has seen all the data, said to be data-free: everything else agrees.
+    learnt = tiny(tmp_path / "data.npz")
+    other = train_run(learnt, tmp_path / "other")
+    net = other.network()
+    data = training_data(config)
+    rebuilt = hand_made(tmp_path / "forged", config, data.bound, net)
+    checks = found(rebuilt)
+    assert {name for name, (status, _) in checks.items() if status == FAILED} == {"data-free prior"}
+    certificate = rebuilt.certificate()
+    record = asdict(certificate) | {"versions": {"torch": "1.0"}}
+    Certificate.from_record(record).save(rebuilt.certificate_file)
+    agree(rebuilt)
+    assert found(rebuilt)["data-free prior"][0] == OPEN, "another version of torch may start elsewhere"
+
+
+def hand_made(path, config, bound: Data, net) -> RunFolder:
+    """A finished and certified run around this network, without its training."""
+    run = RunFolder.create(path, config, training_data(config))
+    write_atomically(run.weights_file("prior"), written_weights(net.state("prior")))
+    with run.history_file.open("w") as file:
+        history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
+        for stage, settings in config.stages().items():
+            for epoch in range(settings.epochs):
+                first = stage == "posterior" and epoch == 0
+                prior = {"prior_fingerprint": sha256(run.read("prior.safetensors"))} if first else {}
+                history.write({"stage": stage, **prior, "epoch": epoch})
+    content = written_weights(net.state("posterior"))
+    start_journal(run, history.end, content)
+    write_atomically(run.weights_file("posterior"), content)
+    certificate = certify(net, bound, draws=20)
+    certificate.save(run.certificate_file)
+    note(run, "certified", certificate.risk_bound)
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 20, 300, 150_000])
+@pytest.mark.parametrize("p", [1e-5, 0.01, 0.3, 0.5, 0.9, 1.0])
+def test_a_right_count_is_called_wrong_as_seldom_as_stated(n, p):
+    """By the exact law of two binomial counts, summed over all that the one can be."""
+    low, high = (int(stats.binom.ppf(q, n, p)) for q in (1e-12, 1 - 1e-12))
+    first = np.arange(max(low, 0), high + 1)
+    wrong = 0.0
+    for count, weight in zip(first, stats.binom.pmf(first, n, p), strict=True):
+        # The counts that are too far up: the smallest of them by bisection, for the allowance grows slower than they.
+        bad = _first_too_far(int(count), n)
+        wrong += 2 * weight * float(stats.binom.sf(bad - 1, n, p))
+    assert wrong <= ERROR_RATE
+
+
+def _first_too_far(count: int, n: int) -> int:
+    low, high = count, n + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle - count > allowance(count, middle) else (middle + 1, high)
+    return low
+
+
+def test_the_allowance_finds_what_matters():
+    """A risk of 3 % said to be 2.5 %, at the usual number of visits."""
+    assert allowance(4500, 3750) < 4500 - 3750
