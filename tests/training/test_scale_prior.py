@@ -14,7 +14,7 @@ from pacbayes.certificates.monte_carlo import independent_errors
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork
-from pacbayes.networks.distributions import scale_of
+from pacbayes.networks.distributions import SCALE_FLOOR, scale_of
 from pacbayes.training import PriorScale
 
 
@@ -65,7 +65,7 @@ def test_all_variances_are_multiplied_and_the_means_stay(trained):
     scale = scale_prior(net, data, tolerance=0.05)
     (multiple,) = set(scale.multiples.values())
     assert set(scale.multiples) == {"0", "2"}
-    large = before > 1e-4  # the floor of a deviation is not scaled
+    large = before > 2 * SCALE_FLOOR  # which is not scaled
     ratio = (scale_of(net.rho.detach()) / before)[large].square()
     torch.testing.assert_close(ratio, torch.full_like(ratio, multiple), rtol=1e-4, atol=0)
     assert torch.equal(net.mean, mean)
