@@ -13,6 +13,7 @@ CASES = [
     {"method": "S", "objective": "lbd"},
     {"method": "CE", "dropout": 0.1},
     {"optimiser": "adam"},
+    {"divergence": "profile"},
     {"objective": "quad", "estimator": "L1", "samples": 3, "sampling": "shared"},
 ]
 

@@ -12,7 +12,7 @@ import torch
 from pacbayes.errors import NonFinite
 from pacbayes.networks import StochasticNetwork
 from pacbayes.training import fit
-from pacbayes.training.stage import WATCHED
+from pacbayes.training.stage import WATCHED, Stage
 
 STEPS_PER_EPOCH = 3
 
@@ -20,22 +20,20 @@ STEPS_PER_EPOCH = 3
 def poison(monkeypatch: pytest.MonkeyPatch, part: str, at: int) -> None:
     """Put a NaN or an infinity into one part of one step: through the outputs, or through the KL of the penalty."""
     calls = itertools.count()
-    moments, divergence = StochasticNetwork.conditional_moments, StochasticNetwork.kl
+    moments, divergence = StochasticNetwork.conditional_moments, Stage.divergence
 
     def bad_moments(net, *args):
         mean, variance = moments(net, *args)
         return (mean * math.nan if next(calls) == at else mean), variance
 
-    def bad_kl(net, exact=True):
-        value = divergence(net, exact)
-        if exact or next(calls) != at:
-            return value
-        return value * math.inf + 1
+    def bad_divergence(stage):
+        value = divergence(stage)
+        return value * math.inf + 1 if next(calls) == at else value
 
     if part == "the risk":
         monkeypatch.setattr(StochasticNetwork, "conditional_moments", bad_moments)
     else:
-        monkeypatch.setattr(StochasticNetwork, "kl", bad_kl)
+        monkeypatch.setattr(Stage, "divergence", bad_divergence)
 
 
 @pytest.mark.parametrize("part", WATCHED)

@@ -78,6 +78,10 @@ def train(
         float | None,
         typer.Option(help="Weight of the penalty in training; never in a certificate. [default: 1]"),
     ] = None,
+    divergence: Annotated[
+        str | None,
+        typer.Option(help="kl, or profile: the prior's scale chosen for each tensor, and paid for. [default: kl]"),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of the posterior's training. [default: 20]")] = None,
     rate: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.002]")] = None,
     schedule: Annotated[
@@ -121,8 +125,8 @@ def train(
             schedule=prior_schedule, dropout=prior_dropout,
         ),
         "posterior": _given(
-            objective=objective, method=method, kappa=kappa, epochs=epochs, rate=rate, schedule=schedule,
-            optimiser=optimiser, momentum=momentum, batch_size=batch_size, sampling=sampling,
+            objective=objective, method=method, kappa=kappa, divergence=divergence, epochs=epochs, rate=rate,
+            schedule=schedule, optimiser=optimiser, momentum=momentum, batch_size=batch_size, sampling=sampling,
         ),
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value not in (None, {})}

@@ -140,7 +140,11 @@ class StochasticNetwork(nn.Module):
 
     def profile_kl(self, exact: bool = True) -> Tensor:
         """The KL with the prior's scale chosen for each weight tensor, its union bound included: an objective too."""
-        return profile_kl(self, exact)
+        return self.profile_kl_at(self.mean, self.rho, exact=exact)
+
+    def profile_kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
+        """:meth:`profile_kl`, of the posterior with these means and rhos."""
+        return profile_kl(self, mean, rho, exact)
 
     @torch.no_grad()
     def freeze_prior(self) -> None:

@@ -33,6 +33,7 @@ class Epoch:
     risk: float
     """The estimated empirical 0-1 risk: at the end of the epoch, or over its batches (``evaluate="running"``)."""
     kl: float
+    """KL(Q‖P), or the profile KL where that is the settings' divergence."""
     penalty: float
     bound: float
     """(3a) at this risk and penalty, kappa = 1: an estimate, not a certificate."""
@@ -162,22 +163,23 @@ def _record(stage: Stage, engine: Engine, number: int, rate: float) -> Epoch:
     m, net, settings = stage.m, stage.net, stage.settings
     with torch.no_grad():
         finite = torch.stack([net.mean.isfinite().all(), net.rho.isfinite().all()])
-        sums = (stage.objective_sum, stage.error_sum, net.kl(), stage.lam, stage.steps, *stage.finite_steps, *finite)
+        divergence = stage.divergence_at(net.mean, net.rho, exact=True)
+        sums = (stage.objective_sum, stage.error_sum, divergence, stage.lam, stage.steps, *stage.finite_steps, *finite)
         # Read all at once: each reading waits for the device.
         read = torch.stack([value.double() for value in sums]).tolist()
-    objective, error, divergence, lam, steps = read[:5]
+    objective, error, kl, lam, steps = read[:5]
     _check_finite(stage, steps, read[5 : 5 + len(WATCHED)], all(read[5 + len(WATCHED) :]))
     risk = error / m if settings.evaluate == "running" else engine.risk()
-    for what, value in (("the risk", risk), ("the KL", divergence)):
+    for what, value in (("the risk", risk), ("the KL", kl)):
         if not math.isfinite(value):
             raise NonFinite(f"{what} was not finite at its end")
-    pen = penalty(divergence, m, settings.delta)
+    pen = penalty(kl, m, settings.delta)
     return Epoch(
         epoch=number,
         rate=rate,
         objective=objective / m,
         risk=risk,
-        kl=divergence,
+        kl=kl,
         penalty=pen,
         bound=kl_inverse(min(max(risk, 0.0), 1.0), pen),
         lam=lam if settings.trains_lambda else None,

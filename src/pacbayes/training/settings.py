@@ -17,6 +17,11 @@ METHODS = {
     "CE": "plain cross-entropy of the deterministic network of means: pre-training, no bound",
 }
 LAMBDAS = ("trained", "best")
+DIVERGENCES = {
+    "kl": "KL(Q‖P), the paper's",
+    "profile": "KL with the prior's scale chosen for each weight tensor, its union bound included: for certificates "
+    'with bound="best" or one that ends in "+profile"',
+}
 OPTIMISERS = {
     "sgd": "SGD with momentum, the paper's",
     "adam": "Adam (Kingma and Ba 2015): finds its way where the error is flat, as at a random start of a deep network",
@@ -42,6 +47,8 @@ class Settings:
     momentum: float = 0.9
     kappa: float = 1.0
     """Weight of the penalty in training; a certificate never uses it."""
+    divergence: str = "kl"
+    """What the penalty is made of: kl or profile."""
     delta: float = 0.025
     batch_size: int = 128
     sampling: str = "mixed"
@@ -76,6 +83,7 @@ class Settings:
         _one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
         _one_of("lam", self.lam, LAMBDAS)
         _one_of("optimiser", self.optimiser, OPTIMISERS)
+        _one_of("divergence", self.divergence, DIVERGENCES)
         _one_of("precision", self.precision, ("float32", "bf16"))
         _one_of("keep", self.keep, ("auto", "best", "last"))
         _one_of("evaluate", self.evaluate, ("pass", "running"))

@@ -96,8 +96,15 @@ class Stage:
 
     @torch.no_grad()
     def divergence(self) -> Tensor:
-        """KL(Q‖P), in the weights' own precision: only its gradient matters in a step. 0 where it is not penalised."""
-        return self.net.kl(exact=False) if self.settings.penalised else torch.zeros((), device=self.device)
+        """The divergence, in the weights' own precision: only its gradient matters in a step. 0 if not penalised."""
+        if not self.settings.penalised:
+            return torch.zeros((), device=self.device)
+        return self.divergence_at(self.net.mean, self.net.rho)
+
+    def divergence_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
+        """KL(Q‖P), or the profile KL, of the posterior with these means and rhos."""
+        law = self.net.profile_kl_at if self.settings.divergence == "profile" else self.net.kl_at
+        return law(mean, rho, exact=exact)
 
     def combine(self, loss: Tensor, kl: Tensor, lam: Tensor) -> Tensor:
         """The objective, from its parts."""
@@ -116,7 +123,9 @@ class Stage:
     ) -> None:
         """A step of the optimiser, and the sums. None: the objective does not depend on that."""
         net = self.net
-        kl_gradients = (None, None) if by_kl is None else torch.func.grad(net.kl_at, argnums=(0, 1))(net.mean, net.rho)
+        kl_gradients = (
+            (None, None) if by_kl is None else torch.func.grad(self.divergence_at, argnums=(0, 1))(net.mean, net.rho)
+        )
         if self.settings.optimiser == "adam":
             self.adam_steps += 1
         for which, by_weight, kl_by_weight in zip(("mean", "rho"), (by_mean, by_rho), kl_gradients, strict=True):
