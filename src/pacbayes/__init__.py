@@ -4,6 +4,8 @@
 >>> prior_data, bound_data = pb.split(pb.load("digits"), 0.5)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pacbayes import bounds
 from pacbayes.certificates import Certificate, certify, holdout_bound, test_error
 from pacbayes.data import Data, load, split
@@ -11,8 +13,12 @@ from pacbayes.errors import PacBayesError
 from pacbayes.networks import StochasticNetwork, build, stochastic
 from pacbayes.training import Settings, fit, learn_prior
 
+if TYPE_CHECKING:
+    from pacbayes.estimator import CertifiedClassifier
+
 __all__ = [
     "Certificate",
+    "CertifiedClassifier",
     "Data",
     "PacBayesError",
     "Settings",
@@ -28,3 +34,12 @@ __all__ = [
     "stochastic",
     "test_error",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only where it is asked for: it needs scikit-learn, which is slow to import.
+    if name == "CertifiedClassifier":
+        from pacbayes.estimator import CertifiedClassifier
+
+        return CertifiedClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
