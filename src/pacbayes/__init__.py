@@ -11,7 +11,7 @@ from pacbayes.certificates import Certificate, certify, holdout_bound, test_erro
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.training import Settings, fit, learn_prior
+from pacbayes.training import Settings, fit, freeze_prior, learn_prior, objective
 
 if TYPE_CHECKING:
     from pacbayes.estimator import CertifiedClassifier
@@ -27,9 +27,11 @@ __all__ = [
     "build",
     "certify",
     "fit",
+    "freeze_prior",
     "holdout_bound",
     "learn_prior",
     "load",
+    "objective",
     "split",
     "stochastic",
     "test_error",
