@@ -1,20 +1,25 @@
-"""`load`: a dataset by its name in the catalogue, or from a `.npz` file."""
+"""`load`: a dataset by its name in the catalogue, or from a file or folder of one's own."""
 
 import difflib
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from pacbayes.data.csv_tables import read_csv, read_csv_inputs
 from pacbayes.data.dataset import Data
 from pacbayes.data.download import download as fetch
 from pacbayes.data.download import unpack
 from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, find_file
-from pacbayes.data.npz import read_npz
+from pacbayes.data.image_folders import read_image_folder
+from pacbayes.data.npz import read_npz, read_npz_inputs
 from pacbayes.data.published import ENTRIES, Entry, File, Part
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
@@ -34,26 +39,72 @@ def load(
 ) -> Data:
     """The "train" or "test" part of a dataset.
 
-    name: one of `available()`, or a path that ends in `.npz` (arrays x, y; x_test, y_test for the test part).
+    name: one of `available()`; or a path that ends in `.npz` (arrays x, y; x_test, y_test for the test part); or one
+    that ends in `.csv`, with `#column` behind it to say which holds the labels; or a folder of images, one subfolder a
+    class, with `#64` behind it to scale them to 64 x 64 pixels.
     folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
     them is downloaded into the cache, unless `download` is False.
     """
     if part not in ("train", "test"):
         raise InvalidInput(f"part must be 'train' or 'test', not {part!r}")
     name = os.fspath(name)
-    if name.endswith(".npz"):
-        return read_npz(Path(name).expanduser(), part)
+    key: tuple[str, ...]
+    if (read := _reader(name)) is not None:
+        key = (name, part, _stamp(Path(name.partition("#")[0]).expanduser()))
+        # The classes of a test part are those of the train part, which may have changed.
+        if part == "test" or (data := _in_use.get(key)) is None:
+            _in_use[key] = data = read(part)
+        return data
     original = _BINARY.get(name, name)
     if original not in ENTRIES:
         names = [known for known, _ in available()]
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InvalidInput(f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz{hint}")
+        raise InvalidInput(
+            f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz or .csv, or "
+            f"that of a folder of images{hint}"
+        )
     folders = data_folders(folder)
     key = (original, part, *map(str, folders))
     if (data := _in_use.get(key)) is None:
         _in_use[key] = data = _load_entry(original, ENTRIES[original], part, folders, download)
     return data if name == original else _binary(data, name)
+
+
+def load_inputs(
+    name: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, download: bool = True
+) -> Tensor:
+    """Inputs to predict, float32 [m, ...], with labels or without.
+
+    The array x of a `.npz` file; the columns of a `.csv` file but for that of the labels, in their order; all images of
+    a folder with subfolders; or the test part of a dataset of the catalogue.
+    """
+    name = os.fspath(name)
+    place, _, detail = name.partition("#")
+    if name.endswith(".npz"):
+        return read_npz_inputs(Path(name).expanduser())
+    if place.endswith(".csv"):
+        return read_csv_inputs(Path(place).expanduser(), detail)
+    return load(name, "test" if _reader(name) is None else "train", folder=folder, download=download).x
+
+
+def _reader(name: str) -> Callable[[str], Data] | None:
+    """What reads the train or test part, if this is a path to data of one's own."""
+    place, _, detail = name.partition("#")
+    if name.endswith(".npz"):
+        return partial(read_npz, Path(name).expanduser())
+    path = Path(place).expanduser()
+    if place.endswith(".csv"):
+        return partial(read_csv, path, detail)
+    if place and place not in ENTRIES and place not in _BINARY and path.is_dir():
+        return partial(read_image_folder, path, detail)
+    return None
+
+
+def _stamp(path: Path) -> str:
+    """Changes whenever a file at or below the path does."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return repr([(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists()])
 
 
 def available() -> list[tuple[str, str]]:
