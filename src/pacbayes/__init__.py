@@ -4,6 +4,8 @@
 >>> prior_data, bound_data = pb.split(pb.load("digits"), 0.5)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pacbayes import bounds
 from pacbayes.certificates import (
     Certificate,
@@ -18,11 +20,15 @@ from pacbayes.certificates import (
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
-from pacbayes.training import Settings, fit, learn_prior, scale_prior
+from pacbayes.training import Settings, fit, freeze_prior, learn_prior, objective, scale_prior
+
+if TYPE_CHECKING:
+    from pacbayes.estimator import CertifiedClassifier
 
 __all__ = [
     "Audit",
     "Certificate",
+    "CertifiedClassifier",
     "ClassCertificate",
     "Data",
     "PacBayesError",
@@ -37,12 +43,23 @@ __all__ = [
     "features",
     "fit",
     "fold_batchnorm",
+    "freeze_prior",
     "holdout_bound",
     "learn_prior",
     "load",
+    "objective",
     "replace_batchnorm",
     "scale_prior",
     "split",
     "stochastic",
     "test_error",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only where it is asked for: it needs scikit-learn, which is slow to import.
+    if name == "CertifiedClassifier":
+        from pacbayes.estimator import CertifiedClassifier
+
+        return CertifiedClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -60,7 +60,7 @@ def test_available_names_can_all_be_looked_up():
     assert all(line and "\n" not in line for line in names.values())
 
 
-@pytest.mark.parametrize("name", ["mnits", "", "data.csv", "MNIST"])
+@pytest.mark.parametrize("name", ["mnits", "", "data.txt", "MNIST"])
 def test_unknown_names_are_refused_with_the_choices(name):
     with pytest.raises(InvalidInput, match="choose digits, mnist"):
         load(name)

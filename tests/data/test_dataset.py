@@ -64,7 +64,7 @@ def spoilt(value, row=2):
         (X, [0, np.nan, 1, 0], r"y\[1\] is nan"),
         (X, [0, np.inf, 1, 0], r"y\[1\] is inf"),
         (X, [0, 1, 2**40, 0], r"y\[2\] is 1099511627776"),
-        (X, ["a", "b", "c", "d"], "y must hold real numbers"),
+        (X, [b"a", b"b", b"c", b"d"], "y must hold real numbers"),
         (X, Y[:, None], r"one label an example, shape \[m\], not \[4, 1\]"),
         (X, Y[:3], "4 examples but y has 3 labels"),
         (X, [0, 0, 0, 0], "classes must be at least 2, not 1"),
@@ -93,7 +93,7 @@ def test_bad_classes_are_refused(classes, message):
 
 @pytest.mark.parametrize("value", [X, (X,), (X, Y, Y), None, "mnist", {"x": X}])
 def test_what_is_no_pair_is_refused(value):
-    with pytest.raises(InvalidInput, match="expected Data or a pair"):
+    with pytest.raises(InvalidInput, match="expected Data, a pair"):
         as_data(value)
 
 
@@ -157,3 +157,31 @@ def test_fingerprint_is_computed_once(monkeypatch):
     first = data.fingerprint()
     monkeypatch.setattr(hashlib, "sha256", None)
     assert data.fingerprint() == first
+
+
+def test_the_summary_counts_the_classes():
+    data = Data(torch.zeros(4, 3), torch.tensor([0, 1, 1, 2]), 3, "trees", ("ash", "beech", "cedar"))
+    assert data.class_counts() == [1, 2, 1]
+    lines = data.summary().splitlines()
+    assert lines == [
+        "trees: 4 examples of shape 3, 3 classes",
+        "classes: ash 25.0 %, beech 50.0 %, cedar 25.0 %",
+    ]
+
+
+def test_the_summary_says_what_an_imbalance_means():
+    data = Data(torch.zeros(100, 2, 2), torch.tensor([0] * 95 + [1] * 5), 3, "fraud")
+    assert data.class_counts() == [95, 5, 0]
+    text = data.summary()
+    assert "shape 2 x 2" in text and "imbalanced: 2 has 0 examples, and always answering 0 errs on 5.0 %" in text
+    many = Data(torch.zeros(50, 1), torch.arange(50), 50)
+    assert "and 30 more" in many.summary() and "imbalanced" not in many.summary()
+
+
+def test_words_for_labels_name_the_classes():
+    data = as_data((X, ["oak", "ash", "elm", "ash"]))
+    assert data.y.tolist() == [2, 0, 1, 0] and data.class_names == ("ash", "elm", "oak")
+    with pytest.raises(InvalidInput, match="3 class names for 4 classes"):
+        as_data((X, ["oak", "ash", "elm", "ash"]), classes=4)
+    with pytest.raises(InvalidInput, match="y must hold real numbers"):
+        as_data((X, np.array(["oak", 1, 2, None], object)))

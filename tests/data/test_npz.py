@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pacbayes.data import load, load_inputs
-from pacbayes.data.npz import read_npz
+from pacbayes.data.npz import read_npz, read_npz_inputs
 from pacbayes.errors import DataError
 
 X = np.arange(12, dtype=np.float64).reshape(4, 3)
@@ -99,7 +99,7 @@ def test_arrays_over_the_limit_are_refused_before_they_are_read(tmp_path):
     with pytest.raises(DataError, match="x would take 96 bytes; the limit is 95"):
         read_npz(path, limit=95)
     with pytest.raises(DataError, match="the limit is 95"):
-        load_inputs(path, limit=95)
+        read_npz_inputs(path, limit=95)
 
 
 def header(shape):
@@ -125,7 +125,7 @@ def header(shape):
 )
 def test_headers_that_lie_are_refused(tmp_path, raw, message):
     with pytest.raises(DataError, match=message):
-        load_inputs(save_members(tmp_path / "a.npz", x=raw), limit=2**32)
+        read_npz_inputs(save_members(tmp_path / "a.npz", x=raw), limit=2**32)
 
 
 def test_a_zip_bomb_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from scipy import optimize
 from torch import Tensor, nn
 
 from pacbayes.networks import StochasticNetwork, stochastic
-from pacbayes.training.loss import batch_objective, bounded_cross_entropy
+from pacbayes.training.loss import batch_loss, bounded_cross_entropy, objective_of
 from pacbayes.training.settings import Settings
 
 M, DELTA = 50, 0.1
@@ -37,12 +37,13 @@ def seeded(model: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
 
 @pytest.fixture
 def objective():
-    """batch_objective with the noise of a seed."""
+    """(objective, error) with the noise of a seed."""
 
     def evaluate(net, x, y, settings, m=M, seed=0, lam=None) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(seed)
         normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype)
-        return batch_objective(net, x, y, settings, m, normals, lam)
+        loss, error = batch_loss(net, x, y, settings, normals)
+        return objective_of(loss, net.kl(exact=False), settings, m, lam), error
 
     return evaluate
 

@@ -19,7 +19,7 @@ from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
 from pacbayes.cli.train import train
-from pacbayes.data import load, load_inputs
+from pacbayes.data import load_inputs
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.report import write_report
@@ -190,7 +190,13 @@ def report(run: Run) -> None:
 @app.command()
 def predict(
     run: Run,
-    data: Annotated[str, typer.Argument(help="A .npz file with an array x, or the name of a dataset (its test part).")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A .npz file with an array x, a .csv file with the training data's columns in their order, a folder "
+            "of images (photos#64), or the name of a dataset (its test part)."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Write the labels to this CSV file, not to the screen.")] = None,
     seed: OptionalSeed = None,
     device: Device = None,
@@ -203,9 +209,7 @@ def predict(
     The certified risk is that of just this procedure, for examples from the same source as the training data.
     """
     folder = RunFolder.open(run)
-    inputs = (
-        load_inputs(data) if data.endswith(".npz") else load(data, "test", folder=folder.config().data_folder or None).x
-    )
+    inputs = load_inputs(data, folder=folder.config().data_folder or None)
     certificate = None
     if os.path.lexists(folder.certificate_file):
         certificate = folder.certificate()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes.cli.progress import TrainingBar
-from pacbayes.data import available
+from pacbayes.data import available, load
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
 from pacbayes.runs import Config, train_run
@@ -21,7 +21,11 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for the run; made if it is not there.")],
     config: Annotated[Path | None, typer.Option(help="A TOML file with the configuration; flags override it.")] = None,
     data: Annotated[
-        str | None, typer.Option(help=f"{_DATA}, or a .npz file with arrays x and y. [default: digits]")
+        str | None,
+        typer.Option(
+            help=f"{_DATA}; or a .npz file (arrays x and y), a .csv file (data.csv#column names the labels), or a "
+            "folder of images, one folder a class (photos#64 scales them). [default: digits]"
+        ),
     ] = None,
     data_folder: Annotated[
         str | None, typer.Option(help="Where datasets are; else $PACBAYES_DATA, then a cache folder.")
@@ -133,6 +137,8 @@ def train(
     if resume and (given or config is not None or overwrite):
         raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
     settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
+    # Held until the end: the run finds it in memory.
+    read = None if settings is None else load(settings.data, folder=settings.data_folder or None)
     with TrainingBar() as bar:
         run = train_run(
             settings,
@@ -142,6 +148,8 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
             watch=bar,
         )
+    if read is not None:
+        print(read.summary())
     print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
 
 

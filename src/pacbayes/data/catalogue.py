@@ -1,19 +1,24 @@
-"""`load`: a dataset by its name in the catalogue, or from a `.npz` file."""
+"""`load`: a dataset by its name in the catalogue, or from a file or folder of one's own."""
 
 import difflib
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
+from torch import Tensor
 
+from pacbayes.data.csv_tables import read_csv, read_csv_inputs
 from pacbayes.data.dataset import Data
 from pacbayes.data.download import download as fetch
 from pacbayes.data.download import unpack
 from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, expanded, find_file
-from pacbayes.data.npz import read_npz
+from pacbayes.data.image_folders import read_image_folder
+from pacbayes.data.npz import read_npz, read_npz_inputs
 from pacbayes.data.pixels import Pixels
 from pacbayes.data.published import ENTRIES, Entry, File, Part
 from pacbayes.errors import DataError, InvalidInput, MissingData
@@ -34,7 +39,9 @@ def load(
 ) -> Data:
     """The "train" or "test" part of a dataset.
 
-    name: one of `available()`, or a path that ends in `.npz` (arrays x, y; x_test, y_test for the test part).
+    name: one of `available()`; or a path that ends in `.npz` (arrays x, y; x_test, y_test for the test part); or one
+    that ends in `.csv`, with `#column` behind it to say which holds the labels; or a folder of images, one subfolder a
+    class, with `#64` behind it to scale them to 64 x 64 pixels.
     folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
     them is downloaded into the cache, unless `download` is False.
     """
@@ -58,17 +65,50 @@ def find(
     if part not in ("train", "test"):
         raise InvalidInput(f"part must be 'train' or 'test', not {part!r}")
     name = os.fspath(name)
-    if name.endswith(".npz"):
-        return read_npz(expanded(name), part)
+    if (read := _reader(name)) is not None:
+        return read(part)
     original = _BINARY.get(name, name)
     if original not in ENTRIES:
         names = [known for known, _ in available()]
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InvalidInput(f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz{hint}")
+        raise InvalidInput(
+            f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz or .csv, or "
+            f"that of a folder of images{hint}"
+        )
     folders = data_folders(folder)
     data = _load_entry(original, ENTRIES[original], part, folders, download)
     return data if name == original else _binary(data, name)
+
+
+def load_inputs(
+    name: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, download: bool = True
+) -> Tensor:
+    """Inputs to predict, float32 [m, ...], with labels or without.
+
+    The array x of a `.npz` file; the columns of a `.csv` file but for that of the labels, in their order; all images of
+    a folder with subfolders; or the test part of a dataset of the catalogue.
+    """
+    name = os.fspath(name)
+    place, _, detail = name.partition("#")
+    if name.endswith(".npz"):
+        return read_npz_inputs(expanded(name))
+    if place.endswith(".csv"):
+        return read_csv_inputs(expanded(place), detail)
+    return load(name, "test" if _reader(name) is None else "train", folder=folder, download=download).x
+
+
+def _reader(name: str) -> Callable[[str], Data] | None:
+    """What reads the train or test part, if this is a path to data of one's own."""
+    place, _, detail = name.partition("#")
+    if name.endswith(".npz"):
+        return partial(read_npz, expanded(name))
+    path = expanded(place)
+    if place.endswith(".csv"):
+        return partial(read_csv, path, detail)
+    if place and place not in ENTRIES and place not in _BINARY and path.is_dir():
+        return partial(read_image_folder, path, detail)
+    return None
 
 
 def available() -> list[tuple[str, str]]:

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pacbayes.data.labels import number_labels
+from pacbayes.data.objects import arrays_of
 from pacbayes.errors import InvalidInput
 
 # Labels beyond this are a mistake (a hash, a time stamp), and would not fit the arithmetic below.
@@ -59,6 +61,29 @@ class Data:
     def shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.x.shape[1:])
+
+    def class_counts(self) -> list[int]:
+        """How many examples each class has."""
+        return torch.bincount(self.y, minlength=self.classes).tolist()
+
+    def summary(self) -> str:
+        """Size, shape and classes in a few lines, with what an uneven distribution of the classes means."""
+        counts = self.class_counts()
+        names = self.class_names or tuple(str(i) for i in range(self.classes))
+        shares = [f"{name} {100 * count / len(self):.1f} %" for name, count in zip(names, counts, strict=True)]
+        more = f", and {len(shares) - 20} more" if len(shares) > 20 else ""
+        lines = [
+            f"{self.name}: {len(self)} examples of shape {' x '.join(map(str, self.shape))}, {self.classes} classes",
+            f"classes: {', '.join(shares[:20])}{more}",
+        ]
+        if max(counts) > 3 * min(counts):
+            rarest = counts.index(min(counts))
+            lines.append(
+                f"imbalanced: {names[rarest]} has {counts[rarest]} examples, and always answering "
+                f"{names[counts.index(max(counts))]} errs on {100 * (1 - max(counts) / len(self)):.1f} %. A "
+                "certificate is about all examples together: a rare class may err far more often"
+            )
+        return "\n".join(lines)
 
     def take(self, indices: Any) -> "Data":
         """The examples at `indices` (whole numbers from 0 to m-1), in that order."""
@@ -123,28 +148,47 @@ def fingerprint_of_rows(
 
 
 def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Data:
-    """`Data` as it is, or a pair `(x, y)` of arrays, tensors or lists, checked and copied into one.
+    """`Data` as it is; or a pair `(x, y)` of arrays, tensors, lists or pandas' tables, checked and copied into one.
 
-    x: numbers, [m, ...]; y: whole numbers, [m]. `classes` defaults to the largest label plus one.
+    x: numbers, [m, ...]; y: whole numbers or words, [m]. `classes` defaults to the number of words, or to the largest
+    label plus one. Also a torch `Dataset` of pairs (each read once) and a Hugging Face dataset of numbers or images.
     """
     if isinstance(data, Data):
         if classes is not None and classes != data.classes:
             raise InvalidInput(f"the data has {data.classes} classes, not {classes}")
         return data
+    class_names: tuple[str, ...] = ()
+    if (arrays := arrays_of(data)) is not None:
+        *data, class_names = arrays
     if not isinstance(data, tuple | list) or len(data) != 2:
-        raise InvalidInput(f"expected Data or a pair (x, y), not {type(data).__name__}")
+        raise InvalidInput(f"expected Data, a pair (x, y) or a dataset, not {type(data).__name__}")
     if classes is not None:
         try:
             classes = operator.index(classes)
         except TypeError:
             raise InvalidInput(f"classes must be an integer, not {classes!r}") from None
+    if (words := _words(data[1])) is not None:
+        values, class_names = number_labels(words, class_names)
+        data = data[0], values
     x, labels = as_inputs(data[0]), _labels(data[1])
     if len(labels) != len(x):
         raise InvalidInput(f"x has {len(x)} examples but y has {len(labels)} labels")
     if classes is None:
-        classes = count_classes(labels)
+        classes = len(class_names) or count_classes(labels)
     _check_labels(labels, classes)
-    return Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name)
+    return Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name, class_names)
+
+
+def _words(y: Any) -> list[str] | None:
+    """Labels that are words; None where they are not."""
+    if isinstance(y, Tensor):
+        return None
+    try:
+        values = np.asarray(y)
+    except (ValueError, TypeError, RuntimeError):
+        return None
+    words = values.tolist() if values.ndim == 1 and values.dtype.kind in "UOT" else []
+    return words if words and all(isinstance(word, str) for word in words) else None
 
 
 def count_classes(y: Any) -> int:

@@ -56,7 +56,7 @@ def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = 
         raise DataError(f"{path}: {error}") from error
 
 
-def load_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tensor:
+def read_npz_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tensor:
     """The array `x` of a `.npz` file as float32 [m, ...]: inputs to predict, with labels or without."""
     path = Path(path)
     arrays = _read_arrays(path, {"x"}, limit)

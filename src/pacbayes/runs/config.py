@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -102,10 +103,11 @@ class Config:
         return replace(self, **changes)
 
     def with_data_at(self, place: str | None) -> Config:
-        """This configuration, with the data in another place: a .npz file, or the folder of a dataset."""
+        """This configuration, with the data in another place: a file of one's own, or the folder of a dataset."""
         if place is None:
             return self
-        return self.with_options({"data" if place.endswith(".npz") else "data_folder": place})
+        published = self.data in dict(available())
+        return self.with_options({"data_folder" if published else "data": place})
 
     def _stage(self, name: str, values: Any) -> Settings | None:
         if not isinstance(values, Mapping):

@@ -15,24 +15,6 @@ from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.settings import Settings
 
 
-def batch_objective(
-    net: StochasticNetwork,
-    x: Tensor,
-    y: Tensor,
-    settings: Settings,
-    m: int,
-    normals: Normals,
-    lam: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(objective, error): what is minimised on this batch, and an unbiased estimate of the empirical 0-1 risk.
-
-    ``m`` is the number of examples the penalty is for, not the batch's. ``lam`` is the trained lambda of ``lbd``.
-    """
-    loss, error = batch_loss(net, x, y, settings, normals)
-    # In the weights' own precision: only the gradient matters here. Bounds that are reported use the exact one.
-    return objective_of(loss, net.kl(exact=False), settings, m, lam), error
-
-
 def batch_loss(
     net: StochasticNetwork, x: Tensor, y: Tensor, settings: Settings, normals: Normals
 ) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,126 @@
+"""`.csv` files: a line that names the columns, then one line an example: numbers, and one column of labels."""
+
+import csv
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pacbayes.data.dataset import Data
+from pacbayes.data.labels import number_labels
+from pacbayes.errors import DataError, InvalidInput, MissingData
+
+MAX_BYTES, MAX_LINE = 2**32, 2**22
+LABEL_COLUMNS = ("label", "class", "target", "y")
+_LARGEST = float(np.finfo(np.float32).max)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def read_csv(path: Path, label: str = "", part: str = "train") -> Data:
+    """The examples of a file; the test part of `train.csv` is `test.csv` beside it (or `…train.csv`, `…test.csv`).
+
+    label: the column of labels, words or numbers; if it is not given, the one called label, class, target or y.
+    Fields are separated by commas, semicolons or tabs, whichever the first line has most of.
+    """
+    if part == "train":
+        return _read(path, label, ())
+    if not path.stem.endswith("train"):
+        raise MissingData(f"{path}: has no test part; that of a file …train.csv would be …test.csv beside it")
+    beside = path.with_name(path.name.removesuffix(f"train{path.suffix}") + f"test{path.suffix}")
+    return _read(beside, label, _read(path, label, ()).class_names)
+
+
+def read_csv_inputs(path: Path, label: str = "") -> Tensor:
+    """The features alone, [m, columns]: as `read_csv`, but a file without labels will do."""
+    return torch.from_numpy(_table(path, label, labelled=False)[0])
+
+
+def _read(path: Path, label: str, class_names: tuple[str, ...]) -> Data:
+    x, labels = _table(path, label)
+    try:
+        y, names = number_labels(labels, class_names)
+        return Data(torch.from_numpy(x), torch.from_numpy(y), len(names), path.stem, names)
+    except InvalidInput as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _table(path: Path, label: str, *, labelled: bool = True) -> tuple[np.ndarray, list[str]]:
+    if not path.is_file():
+        raise MissingData(f"{path}: no such file")
+    if path.stat().st_size > MAX_BYTES:
+        raise DataError(f"{path}: has {path.stat().st_size} bytes; the limit is {MAX_BYTES}")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return _parse(file, label, labelled)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise DataError(f"{path}: not a readable .csv file ({error})") from error
+
+
+def _parse(file: IO[str], label: str, labelled: bool) -> tuple[np.ndarray, list[str]]:
+    """Features, float32 [m, columns], and the labels as they stand."""
+    lines = _lines(file)
+    head = next(lines, "")
+    separator = max(",;\t", key=head.count)
+    columns = [name.strip() for name in next(csv.reader([head], delimiter=separator), [])]
+    place = _label_column(columns, label, labelled)
+    features = [name for i, name in enumerate(columns) if i != place]
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    rows, labels = [], []
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        line = reader.line_num + 1
+        if len(cells) != len(columns):
+            raise DataError(f"line {line} has {len(cells)} fields, and the first line names {len(columns)} columns")
+        values = [cell.strip() for cell in cells]
+        if place is not None:
+            labels.append(values.pop(place))
+            if labelled and not labels[-1]:
+                raise DataError(f"line {line} has no label in column {columns[place]!r}")
+        rows.append(_numbers(values, features, line))
+    if not rows:
+        raise DataError("has no examples below the line that names the columns")
+    return np.stack(rows), labels
+
+
+def _lines(file: IO[str]) -> Iterator[str]:
+    """Lines of bounded length."""
+    while line := file.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise DataError(f"a line has more than {MAX_LINE} characters")
+        yield line
+
+
+def _label_column(columns: list[str], label: str, labelled: bool) -> int | None:
+    if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
+        raise DataError(f"two columns are called {repeated[0]!r}")
+    if len(columns) < 1 + labelled:
+        raise DataError("needs a first line that names the columns: features, and one of labels")
+    found = [i for i, name in enumerate(columns) if (name == label if label else name.lower() in LABEL_COLUMNS)]
+    if len(found) == 1:
+        return found[0]
+    if not labelled and not found:
+        return None
+    wanted = repr(label) if label else f"one of {', '.join(LABEL_COLUMNS)}"
+    listed = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
+    raise DataError(
+        f"{'no' if not found else 'more than one'} column is called {wanted}: add the name of the label column to the "
+        f"path, as in data.csv#species. The columns are {listed}"
+    )
+
+
+def _numbers(cells: list[str], columns: list[str], line: int) -> np.ndarray:
+    # Stricter than float(): that takes 1_000, infinities and digits of all scripts.
+    values = [float(cell) if _NUMBER.fullmatch(cell) else math.nan for cell in cells]
+    for cell, column, value in zip(cells, columns, values, strict=True):
+        if not abs(value) <= _LARGEST:
+            shown = f"holds {cell[:40]!r}, which is not a number that fits float32" if cell else "is empty"
+            raise DataError(f"line {line}, column {column!r} {shown}: every column but the label's must hold numbers")
+    return np.array(values, np.float32)

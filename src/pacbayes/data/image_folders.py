@@ -1,0 +1,114 @@
+"""A folder of images, one subfolder a class: `photos/cat/1.png`. Pillow reads them, and only the formats named here."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from pacbayes.data.dataset import Data
+from pacbayes.data.labels import class_order, number_labels
+from pacbayes.data.pixels import scaled
+from pacbayes.errors import DataError, InvalidInput, MissingData
+
+MAX_BYTES, MAX_PIXELS, MAX_SIDE = 2**33, 2**26, 4096
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".pgm": "PPM", ".ppm": "PPM"}
+_GREY, _COLOUR = ("1", "L"), ("P", "LA", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+
+
+def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
+    """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; one channel where all of them are grey.
+
+    side: all are scaled to this many pixels each way; without it they must be of one size. Where the folder has a
+    subfolder `train`, the classes are below that and, of the test part, below `test`.
+    """
+    if side and not (side.isascii() and side.isdigit() and 1 <= int(side[:9]) <= MAX_SIDE):
+        raise InvalidInput(f"{path}: a side has 1 to {MAX_SIDE} pixels, not {side!r}: write photos#64")
+    train, test = path / "train", path / "test"
+    parted = train.is_dir()
+    if part == "test" and not (parted and test.is_dir()):
+        raise MissingData(f"{path}: has no test part: there are no subfolders train and test")
+    files = _files(train if parted else path)
+    names = class_order(name for name, _ in files)
+    chosen = _files(test) if part == "test" else files
+    try:
+        y, names = number_labels([name for name, _ in chosen], names)
+        x = _pixels([file for _, file in chosen], int(side or 0))
+        return Data(x, torch.from_numpy(y), len(names), path.name, names)
+    except (DataError, InvalidInput) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """(class, image) in one order on every machine; hidden files are left out."""
+    found = []
+    for below in _visible(folder):
+        if not below.is_dir():
+            raise DataError(f"{below}: only folders, one for each class, may lie in {folder}")
+        for file in _visible(below):
+            if file.suffix.lower() not in FORMATS or not file.is_file():
+                raise DataError(f"{file}: not an image of a known kind ({', '.join(FORMATS)})")
+            found.append((below.name, file))
+    if not found:
+        raise DataError(f"{folder}: no images: it needs a folder for each class, with images in it")
+    return found
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.iterdir()) if not path.name.startswith("."))
+
+
+def _pixels(files: list[Path], side: int) -> torch.Tensor:
+    pillow = _pillow()
+    headers = [_header(pillow, file) for file in files]
+    channels = 1 if all(mode in _GREY for _, mode in headers) else 3
+    size = (side, side) if side else headers[0][0]
+    for file, (own, _) in zip(files, headers, strict=True):
+        if not side and own != size:
+            raise DataError(
+                f"{file} has {own[0]} x {own[1]} pixels, and {files[0].name} has {size[0]} x {size[1]}: scale them all "
+                "to one size by adding it to the path, as in photos#64"
+            )
+    shape = (len(files), channels, size[1], size[0])
+    if 4 * int(np.prod(shape, dtype=object)) > MAX_BYTES:
+        raise DataError(f"{len(files)} images of {size[0]} x {size[1]} pixels would take more than {MAX_BYTES} bytes")
+    x = np.empty(shape, np.float32)
+    for i, file in enumerate(files):
+        x[i] = scaled(_decoded(pillow, file, channels, size))
+    return torch.from_numpy(x)
+
+
+def _header(pillow: ModuleType, file: Path) -> tuple[tuple[int, int], str]:
+    try:
+        with pillow.open(file, formats=[FORMATS[file.suffix.lower()]]) as image:
+            size, mode = image.size, image.mode
+    except Exception as error:  # whatever a decoder makes of a file that may be from anybody
+        raise DataError(f"{file}: not a readable image ({error})") from error
+    if size[0] * size[1] > MAX_PIXELS:
+        raise DataError(f"{file}: has {size[0]} x {size[1]} pixels; the limit is {MAX_PIXELS} in all")
+    if mode not in (*_GREY, *_COLOUR):
+        raise DataError(f"{file}: its pixels are of kind {mode}; convert it to 8 bits, grey or colour")
+    return size, mode
+
+
+def _decoded(pillow: ModuleType, file: Path, channels: int, size: tuple[int, int]) -> np.ndarray:
+    """uint8, [channels, height, width]."""
+    try:
+        with pillow.open(file, formats=[FORMATS[file.suffix.lower()]]) as image:
+            plain = image.convert("L" if channels == 1 else "RGB")
+    except Exception as error:
+        raise DataError(f"{file}: not a readable image ({error})") from error
+    if plain.size != size:
+        plain = plain.resize(size, pillow.Resampling.BILINEAR)
+    pixels: np.ndarray = np.asarray(plain, np.uint8).reshape(size[1], size[0], channels).transpose(2, 0, 1)
+    return pixels
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("images need Pillow: pip install pillow") from None
+    return Image

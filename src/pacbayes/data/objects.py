@@ -1,0 +1,130 @@
+"""Datasets of other libraries, known by their shape and not by import: torch's, and those of Hugging Face."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pacbayes.data.pixels import scaled
+from pacbayes.errors import InvalidInput
+
+MAX_BYTES = 2**33
+_LABELS = ("label", "labels")
+
+Arrays = tuple[Any, Any, tuple[str, ...]]
+"""Inputs [m, ...], labels [m], and the names of the classes, if there are any."""
+
+
+def arrays_of(dataset: Any) -> Arrays | None:
+    """What a dataset of another library holds; None for anything else."""
+    if isinstance(dataset, dict) and hasattr(dataset, "column_names"):
+        raise InvalidInput(f"this is a set of splits: choose one, {' or '.join(map(repr, dataset))}")
+    if hasattr(dataset, "column_names") and hasattr(dataset, "features"):
+        return _from_columns(dataset)
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and _is_torch_dataset(dataset):
+        return _from_items(dataset)
+    if _is_torch_dataset(dataset):
+        raise InvalidInput(f"{type(dataset).__name__} has no length: a bound needs a fixed set of examples")
+    return None
+
+
+def _is_torch_dataset(value: Any) -> bool:
+    from torch.utils.data import Dataset
+
+    return isinstance(value, Dataset)
+
+
+def _from_items(dataset: Any) -> Arrays:
+    """Each item of a torch Dataset, (x, y), read once: a random transformation is frozen as it comes."""
+    tensors = getattr(dataset, "tensors", None)
+    if isinstance(tensors, tuple) and len(tensors) == 2:
+        return (*tensors, ())
+    inputs: np.ndarray | None = None
+    labels = []
+    for i in range(len(dataset)):
+        item = dataset[i]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise InvalidInput(f"item {i} of the dataset is not a pair (x, y)")
+        one = _array(item[0], f"the input of item {i}")
+        if inputs is None:
+            inputs = _room(len(dataset), one.shape)
+        if one.shape != inputs.shape[1:]:
+            raise InvalidInput(f"item {i} has shape {list(one.shape)}, and item 0 {list(inputs.shape[1:])}")
+        inputs[i] = one
+        labels.append(_array(item[1], f"the label of item {i}").item())
+    if inputs is None:
+        raise InvalidInput("the dataset holds no examples")
+    return inputs, np.array(labels), _names_of(dataset)
+
+
+def _array(value: Any, what: str) -> np.ndarray:
+    if isinstance(value, Tensor):
+        value = (value.float() if value.is_floating_point() else value).numpy(force=True)
+    array = np.asarray(value) if isinstance(value, np.ndarray | np.generic | int | float | Sequence) else None
+    if array is None or array.dtype.kind not in "biuf":
+        raise InvalidInput(
+            f"{what} is a {type(value).__name__}, not numbers: give the dataset a transformation that makes a tensor"
+        )
+    return array
+
+
+def _room(examples: int, shape: tuple[int, ...]) -> np.ndarray:
+    if (size := 4 * examples * int(np.prod(shape, dtype=object))) > MAX_BYTES:
+        raise InvalidInput(f"{examples} examples of shape {list(shape)} take {size} bytes; the limit is {MAX_BYTES}")
+    return np.empty((examples, *shape), np.float32)
+
+
+def _names_of(dataset: Any) -> tuple[str, ...]:
+    """`classes`, as torchvision's datasets have it, also of the whole that a subset is of."""
+    while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
+        dataset = dataset.dataset
+    return _words(getattr(dataset, "classes", ()))
+
+
+def _words(names: Any) -> tuple[str, ...]:
+    listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return tuple(names) if listed else ()
+
+
+def _from_columns(dataset: Any) -> Arrays:
+    """A Hugging Face dataset: its ClassLabel (or a column label or labels), and all the other columns."""
+    columns = list(dataset.column_names)
+    features = dataset.features or {}
+    names = {column: _words(getattr(features.get(column), "names", ())) for column in columns}
+    found = [c for c in columns if names[c]] or [c for c in columns if c in _LABELS]
+    if len(found) != 1:
+        raise InvalidInput(f"one column must be a ClassLabel, or be called label; the columns are {', '.join(columns)}")
+    label = found[0]
+    inputs = [_column(dataset, column) for column in columns if column != label]
+    if len(inputs) == 1:
+        x = inputs[0] if inputs[0].ndim > 1 else inputs[0][:, None]
+    elif inputs and all(values.ndim == 1 for values in inputs):
+        x = np.stack(inputs, 1)
+    else:
+        raise InvalidInput(
+            f"the inputs must be one column, or several of single numbers; remove others with remove_columns: "
+            f"{', '.join(c for c in columns if c != label)}"
+        )
+    return x, list(dataset[label]), names[label]
+
+
+def _column(dataset: Any, column: str) -> np.ndarray:
+    """Numbers as they are; images scaled as those of a folder are, channels first."""
+    inputs: np.ndarray | None = None
+    for i, value in enumerate(dataset[column]):
+        one = np.asarray(value)
+        if hasattr(value, "getbands") and one.dtype == np.uint8:
+            one = scaled(one[None] if one.ndim == 2 else one.transpose(2, 0, 1))
+        if one.dtype.kind not in "biuf":
+            raise InvalidInput(
+                f"column {column!r} holds {type(value).__name__}, not numbers: embed or encode it, or remove the column"
+            )
+        if inputs is None:
+            inputs = _room(len(dataset), one.shape)
+        if one.shape != inputs.shape[1:]:
+            raise InvalidInput(f"column {column!r} holds shapes {list(inputs.shape[1:])} and {list(one.shape)}")
+        inputs[i] = one
+    if inputs is None:
+        raise InvalidInput("the dataset holds no examples")
+    return inputs

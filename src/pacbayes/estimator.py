@@ -1,0 +1,309 @@
+"""``CertifiedClassifier``: prior, posterior and certificate behind scikit-learn's ``fit`` and ``predict``."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import _safe_indexing, check_random_state, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d, validate_data
+from torch import Tensor, nn
+
+from pacbayes.bounds.pac_bayes import check_delta
+from pacbayes.certificates import certify, holdout_bound
+from pacbayes.certificates.monte_carlo import check_draws
+from pacbayes.data import Data, as_data, split_indices
+from pacbayes.data.dataset import as_inputs
+from pacbayes.data.splits import MIN_BOUND_EXAMPLES
+from pacbayes.errors import InvalidInput
+from pacbayes.networks import StochasticNetwork, build, stochastic
+from pacbayes.seeds import derived_seed
+from pacbayes.training import Settings, fit, learn_prior
+from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
+
+NETWORKS = 256
+"""How many networks are drawn for a call of ``predict``; each example is given to one of them."""
+
+# Examples that pass through a drawn network at a time.
+_CHUNK = 1024
+
+_SPLIT, _START, _PRIOR, _POSTERIOR, _CERTIFICATE, _HOLDOUT = range(6)
+
+
+class CertifiedClassifier(ClassifierMixin, BaseEstimator):
+    """A neural classifier with a certificate, as a scikit-learn estimator.
+
+    ``fit`` cuts the examples at random into prior data and bound data, fits the preprocessing and learns the prior on
+    the first part, trains the posterior on the second, and certifies it there: ``certificate_``.
+
+    The certificate is about the *randomised* classifier that ``predict`` is: each example is labelled by a network
+    drawn from the posterior. With an integer ``random_state`` the draws are the same in every call, and an example has
+    the same label whatever stands beside it; without one they are fresh.
+
+    Whatever stands before it in a ``Pipeline`` and learns from data (a scaler, an imputer, a selection of features)
+    has seen the bound data, and there is **no valid certificate** then: give it as ``preprocessing``. The same holds
+    for a search over settings of the prior on the data of the final ``fit``: see the README.
+
+    - ``model``: the name of an architecture (see :func:`pacbayes.build`), or a module for these features and classes
+      that has not been trained on these data. It is copied.
+    - ``preprocessing``: a transformer, fitted on the prior data only. ``"auto"`` is a StandardScaler, or nothing where
+      there are no prior data. It is given X as it is, so it may take care of words and missing values.
+    - ``prior_fraction``: the share of the examples that are prior data; 0 for a prior without data.
+    - ``pretraining_epochs``, ``prior_epochs``: of the prior, by cross-entropy and then by Cond-Gauss; 0 for none.
+    - ``objective``, ``epochs``, ``rate``, ``batch_size``: of the posterior. These may be chosen by the certificate.
+    - ``delta``, ``mc_delta``, ``draws``: as in :func:`pacbayes.certify`.
+
+    The labels in y are taken for all the classes that there are, known before the data. The split ignores them:
+    stratified parts would not be independent examples.
+
+    Fitted: ``certificate_`` (None with a warning, where there are too few examples), ``holdout_bound_`` (the plain one
+    of the prior, at the same confidence), ``classes_``, ``network_``, ``preprocessing_``.
+
+    >>> from sklearn.datasets import load_wine
+    >>> x, y = load_wine(return_X_y=True)
+    >>> classifier = CertifiedClassifier(random_state=0).fit(x, y)
+    >>> classifier.certificate_.risk_bound < 0.2
+    True
+    """
+
+    def __init__(
+        self,
+        model: str | nn.Module = "mlp",
+        *,
+        preprocessing: Any = "auto",
+        prior_fraction: float = 0.5,
+        prior_variance: float = 0.001,
+        pretraining_epochs: int = 20,
+        prior_epochs: int = 10,
+        objective: str = "invKL",
+        epochs: int = 10,
+        rate: float = 0.002,
+        batch_size: int = 64,
+        delta: float = 0.025,
+        mc_delta: float = 0.01,
+        draws: int = 20_000,
+        device: str = "cpu",
+        random_state: Any = None,
+    ):
+        self.model = model
+        self.preprocessing = preprocessing
+        self.prior_fraction = prior_fraction
+        self.prior_variance = prior_variance
+        self.pretraining_epochs = pretraining_epochs
+        self.prior_epochs = prior_epochs
+        self.objective = objective
+        self.epochs = epochs
+        self.rate = rate
+        self.batch_size = batch_size
+        self.delta = delta
+        self.mc_delta = mc_delta
+        self.draws = draws
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn a prior on one part of the examples; train and certify a posterior on the other."""
+        # Searches over settings pass numpy's scalars.
+        given = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
+        certified = {name: given[name] for name in ("delta", "mc_delta", "draws")}
+        check_delta(certified["delta"])
+        check_delta(certified["mc_delta"], "mc_delta")
+        check_draws(certified["draws"])
+        pretraining = _stage(PRETRAINING, given["pretraining_epochs"])
+        training = _stage(PRIOR_TRAINING, given["prior_epochs"])
+        posterior = Settings.of(**{k: given[k] for k in ("objective", "epochs", "rate", "batch_size", "delta")})
+        X, labels = self._checked(X, y)
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        prior_rows, bound_rows = self._split(len(labels), derived_seed(seed, _SPLIT))
+        self.preprocessing_ = self._fit_preprocessing(X, labels, prior_rows)
+        data = as_data((self._inputs(X), labels), classes=len(self.classes_))
+
+        net = self._new_network(data, derived_seed(seed, _START))
+        if len(prior_rows):
+            # A prior may come about in any way: too few examples for a stage of training are used several times.
+            rows = np.resize(prior_rows, max(len(prior_rows), MIN_BOUND_EXAMPLES))
+            pretraining, training = (
+                stage and replace(stage, seed=derived_seed(seed, _PRIOR, i))
+                for i, stage in enumerate((pretraining, training))
+            )
+            learn_prior(net, data.take(rows), pretraining=pretraining, training=training)
+        self.network_, self.certificate_, self.holdout_bound_ = net, None, None
+        if not len(bound_rows):
+            warnings.warn(
+                f"{len(labels)} examples are too few for a certificate, which needs {MIN_BOUND_EXAMPLES} bound data: "
+                "certificate_ is None",
+                stacklevel=2,
+            )
+            return self
+        bound_data = data.take(bound_rows)
+        fit(net, bound_data, settings=replace(posterior, seed=derived_seed(seed, _POSTERIOR)))
+        self.certificate_ = certify(net, bound_data, seed=derived_seed(seed, _CERTIFICATE), **certified)
+        if len(prior_rows):
+            confidence = {"delta": certified["delta"] + certified["mc_delta"]}
+            self.holdout_bound_ = holdout_bound(net, bound_data, seed=derived_seed(seed, _HOLDOUT), **confidence)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """A label for each example, by a network drawn from the posterior: what the certificate is about."""
+        check_is_fitted(self)
+        labels: np.ndarray = self.classes_[self._outputs(X).argmax(-1).numpy()]
+        return labels
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The softmax of the drawn network that labels each example: its largest entry is at the label of ``predict``.
+
+        It is as random as that label, and no frequency is promised: the certificate is about labels.
+        """
+        check_is_fitted(self)
+        probabilities: np.ndarray = torch.softmax(self._outputs(X).double(), -1).numpy()
+        return probabilities
+
+    @torch.no_grad()
+    def vote_share(self, X: Any) -> np.ndarray:
+        """The share of 256 drawn networks that give each class: with which probability ``predict`` does.
+
+        Over new examples, one minus the share of the true class averages to the true risk, which the certificate
+        bounds. The class of the largest share, a majority vote, errs at most twice as often as is certified.
+        """
+        check_is_fitted(self)
+        x, seed = self._new_inputs(X)
+        votes = torch.zeros(len(x), len(self.classes_), dtype=torch.int64)
+        for number in range(NETWORKS):
+            labels = self._drawn_network(x, seed, number).argmax(-1, keepdim=True)
+            votes.scatter_add_(-1, labels, torch.ones_like(labels))
+        share: np.ndarray = votes.numpy() / NETWORKS
+        return share
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the data that the network was trained on: nobody expects those in the file of a classifier."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "network_" in state:
+            state["network_"] = copy.copy(self.network_)
+            state["network_"].trained_on, state["network_"].prior_trained_on = [], []
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if not self._validates_itself():
+            tags.input_tags = get_tags(self.preprocessing).input_tags
+        return tags
+
+    def _validates_itself(self) -> bool:
+        return self.preprocessing is None or isinstance(self.preprocessing, str)
+
+    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """X, as numbers unless the preprocessing sees to that, and y as numbers of classes."""
+        if self._validates_itself():
+            X, y = validate_data(self, X, y, dtype="numeric")
+        else:
+            validate_data(self, X, skip_check_array=True)
+            if _num_samples(X) != len(y):
+                raise InvalidInput(f"X has {_num_samples(X)} examples but y has {len(y)} labels")
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InvalidInput(f"there must be two classes or more, and y has 1 class, {self.classes_[0]!r}")
+        return X, labels
+
+    def _split(self, examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of prior and bound data; everything is prior data where no certificate is possible."""
+        everything, nothing = np.arange(examples), np.arange(0)
+        if not 0 <= self.prior_fraction < 1:
+            raise InvalidInput(f"prior_fraction must be 0 or more and below 1, and is {self.prior_fraction!r}")
+        cut = round(self.prior_fraction * examples)
+        if examples - cut < MIN_BOUND_EXAMPLES:
+            return everything, nothing
+        return split_indices(examples, self.prior_fraction, seed) if cut else (nothing, everything)
+
+    def _fit_preprocessing(self, X: Any, labels: np.ndarray, prior_rows: np.ndarray) -> Any:
+        transformer = self.preprocessing
+        if isinstance(transformer, str):
+            if transformer != "auto":
+                raise InvalidInput(f"preprocessing must be 'auto', None or a transformer, and is {transformer!r}")
+            transformer = StandardScaler() if len(prior_rows) else None
+        if transformer is None:
+            return None
+        transformer = clone(transformer)
+        if not len(prior_rows):
+            if get_tags(transformer).requires_fit:
+                raise InvalidInput(
+                    f"there are no prior data to fit {type(transformer).__name__} on, and fitted on the bound data it "
+                    "would void the certificate: choose a prior_fraction above 0, or preprocessing=None"
+                )
+            return transformer
+        return transformer.fit(_safe_indexing(X, prior_rows), labels[prior_rows])
+
+    def _inputs(self, X: Any) -> Tensor:
+        """What the network sees: float32 [n, ...]."""
+        if self.preprocessing_ is None:
+            return as_inputs(X)
+        x, few = self._transformed(X), min(3, _num_samples(X))
+        if not torch.allclose(self._transformed(_safe_indexing(X, np.arange(few))), x[:few], rtol=1e-3, atol=1e-4):
+            raise InvalidInput(
+                f"what {type(self.preprocessing_).__name__} makes of an example depends on the examples beside it: "
+                "there is no valid certificate for that"
+            )
+        return x
+
+    def _transformed(self, X: Any) -> Tensor:
+        x = self.preprocessing_.transform(X)
+        return as_inputs(x.toarray() if hasattr(x, "toarray") else x)
+
+    def _new_network(self, data: Data, seed: int) -> StochasticNetwork:
+        model = self.model
+        if isinstance(model, str):
+            model = build(model, data.shape, data.classes, seed=seed)
+        elif not isinstance(model, nn.Module):
+            raise InvalidInput(f"model must be the name of an architecture or an nn.Module, and is {model!r}")
+        net = stochastic(model, self.prior_variance).to(self.device)
+        if net.classes != data.classes:
+            raise InvalidInput(f"the model has {net.classes} outputs for {data.classes} classes")
+        return net
+
+    def _new_inputs(self, X: Any) -> tuple[Tensor, int]:
+        """New examples as the network sees them, and a seed: the same one in each call for an integer random_state."""
+        if self._validates_itself():
+            X = validate_data(self, X, dtype="numeric", reset=False)
+        else:
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return self._inputs(X), int(check_random_state(self.random_state).randint(2**31))
+
+    @torch.no_grad()
+    def _outputs(self, X: Any) -> Tensor:
+        """The outputs of the drawn network that each example is given to.
+
+        Which one that is depends on the seed and the example alone: a hash, so uniform and independent of all else.
+        """
+        x, seed = self._new_inputs(X)
+        key = seed.to_bytes(8, "little")
+        digests = (hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in x.flatten(1).numpy())
+        numbers = torch.tensor([int.from_bytes(digest, "little") % NETWORKS for digest in digests])
+        outputs = torch.empty(len(x), len(self.classes_))
+        for number in numbers.unique().tolist():
+            chosen = numbers == number
+            outputs[chosen] = self._drawn_network(x[chosen], seed, number)
+        return outputs
+
+    def _drawn_network(self, x: Tensor, seed: int, number: int) -> Tensor:
+        """The outputs of one network, drawn from the posterior by seed and number."""
+        net = self.network_
+        generator = torch.Generator(net.mean.device)
+        parts = []
+        for some in x.split(_CHUNK):
+            # The same state for every chunk: the same weights.
+            generator.manual_seed(derived_seed(seed, number))
+            parts.append(net(some.to(net.mean.device), "shared", generator).float().cpu())
+        return torch.cat(parts)
+
+
+def _stage(settings: Settings, epochs: int) -> Settings | None:
+    return replace(settings, epochs=epochs) if epochs else None

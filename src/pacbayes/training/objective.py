@@ -1,0 +1,75 @@
+"""``objective``: the loss of Algorithm 1 on a batch, for a training loop of one's own."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput
+from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.training.loss import batch_loss, objective_of
+from pacbayes.training.settings import Settings
+
+OPTIONS = (
+    "objective", "method", "kappa", "divergence", "delta", "sampling", "dropout", "p_min", "estimator", "samples",
+    "nodes",
+)  # fmt: skip
+"""The fields of :class:`~pacbayes.training.Settings` that say what is minimised; the others belong to the loop."""
+
+
+def objective(
+    net: StochasticNetwork,
+    batch: tuple[Tensor, Tensor],
+    *,
+    m: int,
+    generator: torch.Generator | None = None,
+    **options: Any,
+) -> Tensor:
+    """What :func:`~pacbayes.fit` minimises on one batch: a differentiable scalar, and nothing else is imposed.
+
+    ``batch`` is a pair (x, y): inputs [b, ...] and labels, int64 [b], on the network's device. ``m`` is the number of
+    bound data, all of them, not the batch's. ``options`` are fields of :class:`~pacbayes.training.Settings`:
+    objective, method, kappa, divergence, delta, sampling, dropout and those of the estimator; lambda is always the best one.
+    ``net.parameters()`` are what to train. Each call draws new weights, from ``generator`` if there is one.
+
+    Trained this way on the bound data, the network is certified as after :func:`~pacbayes.fit`: the bound holds for
+    any posterior, however it was found. But a loop that shapes the *prior* must end in :func:`~pacbayes.freeze_prior`,
+    which is told its data: no record is kept of the batches.
+
+    >>> from pacbayes.networks import build, stochastic
+    >>> net = stochastic(build("mlp", (4,), 2))
+    >>> loss = objective(net, (torch.randn(8, 4), torch.arange(8) % 2), m=64)
+    >>> loss.backward()
+    """
+    if unknown := [name for name in options if name not in OPTIONS]:
+        raise InvalidInput(f"unknown option {unknown[0]!r}: choose one of {', '.join(OPTIONS)}")
+    settings = Settings.of(lam="best", **options)
+    x, y = batch
+    if x.ndim < 2 or y.dtype != torch.int64 or y.shape != x.shape[:1]:
+        raise InvalidInput(
+            f"a batch is x [b, ...] and y, int64 [b], and this one has {x.dtype} {list(x.shape)} and "
+            f"{y.dtype} {list(y.shape)}"
+        )
+    net.objective = settings.objective
+    normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
+    loss, _ = batch_loss(net, x, y, settings, normals)
+    # In the weights' own precision: only the gradient matters here. Certificates use the exact one.
+    law = net.profile_kl if settings.divergence == "profile" else net.kl
+    return objective_of(loss, law(exact=False), settings, m)
+
+
+def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
+    """Make the network, as it was trained in a loop of one's own on these data, the prior.
+
+    The data, each :class:`~pacbayes.data.Data` or a pair (x, y), are remembered, and :func:`~pacbayes.certify` refuses
+    data that overlap with them. Name all that had a part in it: the training, the choice of the epoch, of a
+    preprocessing. What is not named cannot be noticed.
+    """
+    if not data:
+        raise InvalidInput("name the data that shaped this prior: freeze_prior(net, prior_data)")
+    net.trained_on += [as_data(some, classes=net.classes) for some in data]
+    net.freeze_prior()

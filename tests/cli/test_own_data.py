@@ -1,0 +1,68 @@
+"""Tables and folders of images in the shell: from the file to a verified certificate and labels."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def table(path, m=60, rare=20):
+    """Two classes, "no" in the first rows and "yes" in the last `rare`."""
+    x = np.random.default_rng(0).normal(size=(m, 2))
+    x[-rare:] += 3
+    rows = [f"{a:.4f},{b:.4f},{'no' if i < m - rare else 'yes'}" for i, (a, b) in enumerate(x)]
+    path.write_text("\n".join(["a,b,answer", *rows]) + "\n")
+    return path
+
+
+def photos(folder):
+    generator = np.random.default_rng(0)
+    for name, base in (("dark", 0), ("light", 128)):
+        (folder / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = base + generator.integers(0, 128, (8, 8), np.uint8)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i:02}.png")
+    return folder
+
+
+def test_a_table_from_training_to_labels(pacbayes_main, tmp_path, tiny):
+    data = f"{table(tmp_path / 'mine.csv')}#answer"
+    run = tmp_path / "run"
+    trained = pacbayes_main("train", "--data", data, "--out", run, *tiny)
+    assert trained.status == 0, trained.err
+    assert "mine: 60 examples of shape 2, 2 classes\nclasses: no 66.7 %, yes 33.3 %\nTrained:" in trained.out
+    assert pacbayes_main("certify", run, "--draws", 60, "--test-draws", 2).status == 0
+    verified = pacbayes_main("verify", run)
+    assert verified.status == 0, verified.out
+    (tmp_path / "new.csv").write_text("a,b\n0,0\n3,3\n1,1\n")
+    predicted = pacbayes_main("predict", run, tmp_path / "new.csv")
+    assert predicted.status == 0 and len(predicted.out.splitlines()) == 4, predicted.err
+    # Other data in its place are noticed.
+    table(tmp_path / "mine.csv", rare=21)
+    assert pacbayes_main("verify", run).status == 1
+
+
+def test_an_imbalance_is_reported(pacbayes_main, tmp_path, tiny):
+    data = f"{table(tmp_path / 'mine.csv', rare=6)}#answer"
+    result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", *tiny)
+    assert "imbalanced: yes has 6 examples, and always answering no errs on 10.0 %" in result.out
+
+
+def test_a_folder_of_images(pacbayes_main, tmp_path, tiny):
+    data, run = photos(tmp_path / "photos"), tmp_path / "run"
+    result = pacbayes_main("train", "--data", f"{data}#4", "--out", run, *tiny)
+    assert result.status == 0 and "photos: 40 examples of shape 1 x 4 x 4, 2 classes" in result.out, result.err
+    assert "dark 50.0 %, light 50.0 %" in result.out
+    predicted = pacbayes_main("predict", run, f"{data}#4")
+    assert predicted.status == 0 and len(predicted.out.splitlines()) == 41
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a,b\n1,2\n", "label"), ("a,label\nx,1\n", "line 2"), ("a,label\n1,1\n", "classes"), ("", "first line")],
+)
+def test_a_bad_table_is_one_line(pacbayes_main, tmp_path, tiny, text, words):
+    (tmp_path / "bad.csv").write_text(text)
+    result = pacbayes_main("train", "--data", tmp_path / "bad.csv", "--out", tmp_path / "run", *tiny)
+    assert result.status == 1 and result.out == ""
+    assert len(result.err.splitlines()) == 1 and result.err.startswith("error: ") and words in result.err
+    assert not (tmp_path / "run").exists()

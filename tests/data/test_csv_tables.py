@@ -1,0 +1,143 @@
+"""Tables: what a .csv file says, and one clear line for all that is wrong in one."""
+
+import warnings
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pacbayes.data import csv_tables, load, load_inputs
+from pacbayes.errors import DataError, MissingData
+
+FLOWERS = "width,species,height\n1.5,iris,2\n-3e-1,rose,.5\n7,iris,8.\n"
+
+
+def write(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_the_columns_and_the_names_of_the_classes(tmp_path):
+    data = load(f"{write(tmp_path / 'flowers.csv', FLOWERS)}#species")
+    assert data.x.tolist() == np.array([[1.5, 2], [-0.3, 0.5], [7, 8]], np.float32).tolist()
+    assert data.y.tolist() == [0, 1, 0] and data.class_names == ("iris", "rose") and data.name == "flowers"
+
+
+@pytest.mark.parametrize("column", ["label", "class", "Target", "y"])
+def test_the_usual_names_of_the_label_column_are_known(tmp_path, column):
+    data = load(write(tmp_path / "a.csv", f"a,b,{column}\n1,2,0\n3,4,1\n"))
+    assert data.x.tolist() == [[1, 2], [3, 4]] and data.y.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_separators_line_ends_and_marks(tmp_path, separator, end, mark):
+    text = mark + FLOWERS.replace(",", separator).replace("\n", end) + end
+    data = load(f"{write(tmp_path / 'a.csv', text)}#species")
+    assert data.shape == (2,) and data.class_names == ("iris", "rose")
+
+
+def test_quoted_fields_may_hold_separators_and_line_ends(tmp_path):
+    data = load(write(tmp_path / "a.csv", 'x,label\n1,"a, b"\n"2","c\nd"\n'))
+    assert data.class_names == ("a, b", "c\nd") and data.x.tolist() == [[1], [2]]
+
+
+def test_numbers_for_classes_are_in_the_order_of_numbers(tmp_path):
+    rows = "".join(f"{i},{label}\n" for i, label in enumerate([10, 9, 2, 10]))
+    data = load(write(tmp_path / "a.csv", "x,label\n" + rows))
+    assert data.class_names == ("2", "9", "10") and data.y.tolist() == [2, 1, 0, 2]
+
+
+def test_the_test_part_lies_beside_and_has_the_same_classes(tmp_path):
+    train = write(tmp_path / "my-train.csv", "x,label\n1,b\n2,a\n3,c\n")
+    write(tmp_path / "my-test.csv", "x,label\n5,c\n")
+    test = load(train, "test")
+    assert test.y.tolist() == [2] and test.classes == 3 and test.x.tolist() == [[5]]
+    write(tmp_path / "my-test.csv", "x,label\n5,d\n")
+    with pytest.raises(DataError, match="my-test.csv: label 'd' is not one of the classes a, b, c"):
+        load(train, "test")
+    with pytest.raises(MissingData, match="no test part"):
+        load(write(tmp_path / "a.csv", FLOWERS), "test")
+
+
+def test_a_file_that_changed_is_read_again(tmp_path):
+    path = write(tmp_path / "a.csv", "x,label\n1,a\n2,b\n")
+    first = load(path)
+    assert load(path) is first
+    assert load(write(path, "x,label\n1,a\n2,b\n3,c\n")).classes == 3
+
+
+def test_inputs_need_no_labels(tmp_path):
+    path = write(tmp_path / "a.csv", FLOWERS)
+    assert load_inputs(f"{path}#species").tolist() == load(f"{path}#species").x.tolist()
+    bare = write(tmp_path / "b.csv", "width,height\n1,2\n")
+    assert load_inputs(bare).tolist() == [[1, 2]] == load_inputs(f"{bare}#species").tolist()
+    assert load_inputs(write(tmp_path / "c.csv", "x,label\n1,\n")).tolist() == [[1]]
+
+
+BAD = {
+    "an empty file": ("", "first line that names the columns"),
+    "no example": ("x,label\n\n", "no examples"),
+    "no header": ("5.1,3.5,rose\n4.9,3.0,iris\n", "no column is called one of label.*columns are 5.1, 3.5, rose"),
+    "two label columns": ("label,y,x\n1,2,3\n", "more than one column"),
+    "two columns of a name": ("x,x,label\n1,2,3\n", "two columns are called 'x'"),
+    "a word for a number": ("x,label\n1,a\ntall,b\n", "line 3, column 'x' holds 'tall'"),
+    "a gap": ("x,z,label\n1,,a\n", "line 2, column 'z' is empty"),
+    "nan": ("x,label\nnan,a\n", "line 2, column 'x' holds 'nan'"),
+    "infinity": ("x,label\n1e999,a\n", "holds '1e999'"),
+    "beyond float32": ("x,label\n1e39,a\n", "fits float32"),
+    "underscores": ("x,label\n1_000,a\n", "holds '1_000'"),
+    "digits of another script": ("x,label\n\u0661,a\n", "not a number"),
+    "a decimal comma": ("x;label\n1,5;a\n", "holds '1,5'"),
+    "code": ("x,label\n__import__('os').getcwd(),a\n", "__import__"),
+    "too few fields": ("x,z,label\n1,a\n", "line 2 has 2 fields, and the first line names 3"),
+    "no label": ("x,label\n1,\n", "line 2 has no label"),
+    "one class": ("x,label\n1,a\n2,a\n", "classes must be at least 2"),
+    "an open quote": ('x,label\n1,"a\n2,b\n', "not a readable .csv file"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_said_with_its_place(tmp_path, case):
+    text, words = BAD[case]
+    with pytest.raises(DataError, match=f"a.csv: .*{words}") as caught:
+        load(write(tmp_path / "a.csv", text))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_text(tmp_path):
+    for content in (b"\xff\xfe\x00\x01", b"x,label\n1,\xe9\n", bytes(range(256))):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(DataError, match="a.csv"):
+            load(tmp_path / "a.csv")
+    with pytest.raises(DataError, match="not a readable|no such file"):
+        load(tmp_path / "none.csv")
+
+
+def test_sizes_are_bounded(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.csv", "x,label\n" + "1" * 5000 + ",a\n")
+    monkeypatch.setattr(csv_tables, "MAX_LINE", 100)
+    with pytest.raises(DataError, match="more than 100 characters"):
+        load(path)
+    monkeypatch.setattr(csv_tables, "MAX_BYTES", 100)
+    with pytest.raises(DataError, match="the limit is 100"):
+        load(path)
+
+
+def test_a_column_of_names_is_no_label(tmp_path):
+    rows = "".join(f"1,person{i}\n" for i in range(10_001))
+    with pytest.raises(DataError, match="10001 different labels"):
+        load(write(tmp_path / "a.csv", "x,label\n" + rows))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.text("x,label\n01.e-\"';\t\r\0a", max_size=80).map(str.encode)))
+def test_any_bytes_are_data_or_a_clear_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "fuzz.csv"
+    for head in (b"", b"x,z,label\n"):
+        path.write_bytes(head + content)
+        with suppress(DataError), warnings.catch_warnings():
+            assert csv_tables.read_csv(path).x.isfinite().all()

@@ -1,0 +1,226 @@
+"""CertifiedClassifier: scikit-learn's own checks, and what makes its certificate valid."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from pacbayes import Certificate, CertifiedClassifier
+from pacbayes.errors import InvalidInput
+
+# The checks fit a hundred times: every stage is there, but shorter.
+SHORT = {"draws": 1000, "prior_epochs": 4, "epochs": 4}
+QUICK = CertifiedClassifier(**SHORT, random_state=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*too few for a certificate")
+@parametrize_with_checks([CertifiedClassifier(**SHORT)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def quick(**options) -> CertifiedClassifier:
+    return clone(QUICK).set_params(**options)
+
+
+def blobs(examples: int = 120, classes: int = 3, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    x, y = make_blobs(examples, centers=classes, cluster_std=spread, random_state=0)
+    return x, np.array(["ash", "beech", "cedar", "date"])[y]
+
+
+class Spy(TransformerMixin, BaseEstimator):
+    """A scaler that keeps what it was fitted on."""
+
+    def fit(self, X, y):
+        self.seen, self.labels = np.array(X), np.array(y)
+        self.scaler = StandardScaler().fit(X)
+        return self
+
+    def transform(self, X):
+        return self.scaler.transform(X)
+
+
+def test_the_certificate_is_a_good_one_for_easy_data():
+    x, y = load_wine(return_X_y=True)
+    classifier = CertifiedClassifier(random_state=0).fit(x, y)
+    certificate = classifier.certificate_
+    assert isinstance(certificate, Certificate) and not certificate.check()
+    assert certificate.m == len(y) - round(0.5 * len(y))
+    assert certificate.risk_bound < 0.2 and classifier.holdout_bound_ < 0.15
+    assert classifier.score(x, y) > 0.95
+
+
+def test_neither_preprocessing_nor_prior_depend_on_the_bound_data():
+    x, y = blobs()
+    first = quick(preprocessing=Spy()).fit(x, y)
+    seen = first.preprocessing_.seen
+    prior_rows = (x[:, None] == seen[None]).all(-1).any(1)
+    assert len(seen) == prior_rows.sum() == 60 == len(y) - first.certificate_.m
+    label_of = dict(zip(map(tuple, x), np.unique(y, return_inverse=True)[1], strict=True))
+    assert [label_of[tuple(row)] for row in seen] == first.preprocessing_.labels.tolist()
+    # Other bound data altogether: another certificate, but the same prior and the same scaler.
+    other_x, other_y = np.where(prior_rows[:, None], x, 3 * x + 7), np.where(prior_rows, y, y[::-1])
+    second = quick(preprocessing=Spy()).fit(other_x, other_y)
+    assert (second.preprocessing_.seen == seen).all()
+    assert second.certificate_.prior_fingerprint == first.certificate_.prior_fingerprint
+    assert second.certificate_.bound_data_fingerprint != first.certificate_.bound_data_fingerprint
+    # The prior data do matter.
+    third = quick(preprocessing=Spy()).fit(x, np.where(prior_rows, y[::-1], y))
+    assert third.certificate_.prior_fingerprint != first.certificate_.prior_fingerprint
+
+
+def test_the_default_scaler_is_that_of_the_prior_data():
+    x, y = blobs()
+    spied = quick(preprocessing=Spy()).fit(x, y).preprocessing_.seen
+    scaler = quick().fit(x, y).preprocessing_
+    assert np.allclose(scaler.mean_, spied.mean(0)) and not np.allclose(scaler.mean_, x.mean(0))
+
+
+def test_without_prior_data_nothing_is_fitted():
+    x, y = blobs(spread=0.3)
+    classifier = quick(prior_fraction=0).fit(x, y)
+    assert classifier.preprocessing_ is None and classifier.certificate_.m == len(y)
+    assert classifier.holdout_bound_ is None
+    with pytest.raises(InvalidInput, match="no prior data to fit StandardScaler on"):
+        quick(prior_fraction=0, preprocessing=StandardScaler()).fit(x, y)
+    assert quick(prior_fraction=0, preprocessing=FunctionTransformer(np.tanh)).fit(x, y).certificate_.m == len(y)
+
+
+def test_preprocessing_that_looks_at_the_other_examples_is_refused():
+    with pytest.raises(InvalidInput, match="depends on the examples beside it"):
+        quick(preprocessing=FunctionTransformer(lambda x: x - x.mean(0))).fit(*blobs())
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_an_example_has_one_label_for_a_seed_and_fresh_draws_without(seed):
+    x, y = blobs(300, spread=3.0)
+    classifier = quick(random_state=seed, prior_variance=0.05).fit(x, y)
+    labels = [classifier.predict(x) for _ in range(3)]
+    if seed is None:
+        assert (labels[0] != labels[1]).any() and (labels[1] != labels[2]).any()
+        return
+    assert (labels[0] == labels[1]).all() and (labels[0] == labels[2]).all()
+    assert (classifier.predict(x[7:9]) == labels[0][7:9]).all()
+    assert (clone(classifier).fit(x, y).predict(x) == labels[0]).all()
+    assert (classifier.classes_[classifier.predict_proba(x).argmax(1)] == labels[0]).all()
+
+
+def test_predict_and_vote_share_follow_the_law_of_the_posterior():
+    """Frequencies against 20,000 independent draws for each example.
+
+    False alarms: Hoeffding's inequality for each of 2 x 12 x 3 frequencies, so below 1e-8 in all.
+    """
+    x, y = blobs(120, spread=3.0)
+    classifier = quick(prior_variance=0.1, prior_epochs=0, epochs=1).fit(x, y)
+    some, repeats = x[:12], 300
+    inputs = classifier._inputs(some)
+    with torch.no_grad():
+        outputs = classifier.network_(inputs.repeat_interleave(20_000, 0), "independent")
+    law = nn.functional.one_hot(outputs.argmax(-1), 3).view(12, 20_000, 3).double().mean(1).numpy()
+    assert 0.1 < law.max(1).min() < 0.8  # some labels are in doubt, so the test has power
+
+    def allowed(n: int) -> float:
+        return sum(math.sqrt(math.log(2 * 72 / 1e-8) / (2 * k)) for k in (n, 20_000))
+
+    drawn = np.stack([classifier.set_params(random_state=seed).predict(some) for seed in range(repeats)])
+    frequencies = (drawn[:, :, None] == classifier.classes_).mean(0)
+    assert np.abs(frequencies - law).max() < allowed(repeats)
+    assert np.abs(classifier.set_params(random_state=1).vote_share(some) - law).max() < allowed(256)
+
+
+def test_examples_are_spread_over_many_networks():
+    """One example at a time with one seed, the labels of like examples are still draws, not those of one network."""
+    x, y = blobs(120, spread=3.0)
+    classifier = quick(prior_variance=0.1, prior_epochs=0, epochs=1).fit(x, y)
+    doubtful = x[classifier.vote_share(x).max(1).argmin()]
+    near = doubtful + 1e-6 * np.arange(200)[:, None]
+    labels = [classifier.predict(one[None])[0] for one in near]
+    assert len(set(labels)) > 1 and (classifier.predict(near) == labels).all()
+
+
+def test_in_a_pipeline_and_a_grid_search():
+    x, y = blobs()
+    pipeline = make_pipeline(FunctionTransformer(np.arcsinh), quick())
+    assert cross_val_score(pipeline, x, y, cv=2).min() > 0.7
+    search = GridSearchCV(pipeline, {"certifiedclassifier__rate": np.array([0.001, 0.005])}, cv=2).fit(x, y)
+    assert not search.best_estimator_[-1].certificate_.check()
+    assert search.score(x, y) > 0.7
+
+
+def test_pandas_tables_with_words_and_gaps():
+    pandas = pytest.importorskip("pandas")
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder
+
+    x, y = blobs()
+    table = pandas.DataFrame({"width": x[:, 0], "height": x[:, 1], "place": ["wood", "park"] * 60})
+    table.loc[3, "width"] = np.nan
+    encoder = make_column_transformer(
+        (make_pipeline(SimpleImputer(), StandardScaler()), ["width", "height"]),
+        (OneHotEncoder(handle_unknown="ignore"), ["place"]),
+    )
+    classifier = quick(preprocessing=encoder).fit(table, pandas.Series(y))
+    assert list(classifier.feature_names_in_) == ["width", "height", "place"]
+    assert classifier.score(table, y) > 0.7 and classifier.certificate_.m == 60
+    with pytest.raises(ValueError, match="feature names"):
+        classifier.predict(table.rename(columns={"width": "breadth"}))
+    # Without words and gaps a table needs nothing else.
+    assert quick().fit(table[["height"]], y).feature_names_in_ == ["height"]
+
+
+def test_a_pickled_classifier_predicts_the_same_and_holds_no_data():
+    x, y = make_blobs(2000, n_features=50, random_state=0)
+    classifier = quick(pretraining_epochs=1, prior_epochs=0, epochs=1).fit(x, y)
+    held = pickle.dumps(classifier)
+    assert len(held) < 4 * x.size / 2
+    again = pickle.loads(held)
+    assert (again.predict(x) == classifier.predict(x)).all()
+    assert again.certificate_ == classifier.certificate_ and classifier.network_.prior_trained_on
+
+
+def test_too_few_examples_give_a_classifier_without_a_certificate():
+    x, y = blobs(15)
+    with pytest.warns(UserWarning, match="15 examples are too few for a certificate"):
+        classifier = quick().fit(x, y)
+    assert classifier.certificate_ is None and len(classifier.predict(x)) == 15
+    assert quick().fit(*blobs(16)).certificate_.m == 8
+
+
+def test_a_module_of_ones_own():
+    x, y = blobs()
+    model = nn.Sequential(nn.Linear(2, 20), nn.Tanh(), nn.Linear(20, 3))
+    before = model[0].weight.clone()
+    classifier = quick(model=model).fit(x, y)
+    assert classifier.score(x, y) > 0.7 and torch.equal(model[0].weight, before)
+    with pytest.raises(InvalidInput, match="3 outputs for 2 classes"):
+        quick(model=model).fit(x, y == "ash")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "perceptron"}, "unknown model"),
+        ({"model": 3}, "model must be the name"),
+        ({"preprocessing": "scale"}, "preprocessing must be"),
+        ({"prior_fraction": 1.0}, "prior_fraction"),
+        ({"epochs": 0}, "epochs"),
+        ({"draws": 0}, "draws"),
+        ({"delta": 2.0}, "delta"),
+        ({"objective": "best"}, "best"),
+    ],
+)
+def test_bad_settings_are_named(options, words):
+    with pytest.raises(InvalidInput, match=words):
+        quick(**options).fit(*blobs())
