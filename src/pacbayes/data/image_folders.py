@@ -10,7 +10,7 @@ import torch
 
 from pacbayes.data.dataset import Data
 from pacbayes.data.labels import class_order, number_labels
-from pacbayes.data.pixels import scaled
+from pacbayes.data.scaling import scaled
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES, MAX_PIXELS, MAX_SIDE = 2**33, 2**26, 4096

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pacbayes.data.pixels import scaled
+from pacbayes.data.scaling import scaled
 from pacbayes.errors import InvalidInput
 
 MAX_BYTES = 2**33

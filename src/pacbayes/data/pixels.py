@@ -7,8 +7,6 @@ import torch
 
 from pacbayes.data.dataset import Data, fingerprint_of_rows
 
-_TABLE = ((np.arange(256) / 255 - 0.5) / 0.25).astype(np.float32)
-
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
@@ -48,9 +46,3 @@ class Pixels:
             return np.take(self.table, self.pixels[rows], mode="clip")
 
         return fingerprint_of_rows(inputs, self.labels, indices, self.shape, self.classes)
-
-
-def scaled(pixels: np.ndarray) -> np.ndarray:
-    """(pixel / 255 - 0.5) / 0.25, float32: by a table, so the same on every machine."""
-    values: np.ndarray = _TABLE[pixels]
-    return values
