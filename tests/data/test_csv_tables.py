@@ -65,7 +65,7 @@ def test_the_test_part_lies_beside_and_has_the_same_classes(tmp_path):
 
 def test_a_file_that_changed_is_read_again(tmp_path):
     path = write(tmp_path / "a.csv", "x,label\n1,a\n2,b\n")
-    first = load(path)
+    load(path)
     assert load(write(path, "x,label\n1,a\n2,b\n3,c\n")).classes == 3
 
 

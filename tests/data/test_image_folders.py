@@ -84,7 +84,7 @@ def test_no_test_part(photos):
 
 
 def test_a_changed_folder_is_read_again(photos):
-    first = load(photos)
+    load(photos)
     image(photos / "eel" / "1.png", random_pixels(3, 5))
     assert load(photos).classes == 3
 
