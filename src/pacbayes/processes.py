@@ -6,7 +6,8 @@ One process alone is its own first and last, and nothing here touches ``torch.di
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -79,6 +80,18 @@ def from_first(number: int) -> int:
 def barrier() -> None:
     """Wait for all."""
     add(torch.zeros(()))
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """The first process goes ahead, and the others follow when it is done: what it fetches is there for them."""
+    if not first():
+        barrier()
+    try:
+        yield
+    finally:
+        if first():
+            barrier()
 
 
 def _with_all(communicate: Callable[[], object]) -> None:

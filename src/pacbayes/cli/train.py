@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pacbayes.cli.progress import TrainingBar
+from pacbayes.cli.progress import TrainingBar, together
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
@@ -129,7 +129,7 @@ def train(
     if resume and (given or config is not None or overwrite):
         raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
     settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
-    with TrainingBar() as bar:
+    with together(), TrainingBar() as bar:
         run = train_run(
             settings,
             out,
@@ -138,7 +138,7 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
             watch=bar,
         )
-    print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
+        print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
 
 
 def _given(**options: Any) -> dict[str, Any]:
