@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -27,8 +28,15 @@ def join() -> None:
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+    _with_all(partial(_meet, "cpu:gloo,cuda:nccl" if cuda else "gloo"))
     _joined = True
+
+
+def _meet(backend: str) -> None:
+    store, own_rank, world_size = next(dist.rendezvous("env://"))
+    # torchrun's store outlives a restart: without this, the new processes would look for the dead ones.
+    store = dist.PrefixStore(f"{world_size} processes, restart {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    dist.init_process_group(backend, store=store, rank=own_rank, world_size=world_size)
 
 
 def leave() -> None:
@@ -42,7 +50,7 @@ def leave() -> None:
 
 def restarted() -> bool:
     """Whether ``torchrun`` has started these processes anew, after one of them failed."""
-    return _joined and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    return _joined and os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
 
 
 def rank() -> int:
@@ -61,14 +69,14 @@ def first() -> bool:
 def add(tensor: Tensor) -> Tensor:
     """The sum over all processes, in place."""
     if size() > 1:
-        _with_all(lambda: dist.all_reduce(tensor))
+        _with_all(partial(dist.all_reduce, tensor))
     return tensor
 
 
 def copy_from_first(tensor: Tensor) -> Tensor:
     """The first process's values, in place."""
     if size() > 1:
-        _with_all(lambda: dist.broadcast(tensor, 0))
+        _with_all(partial(dist.broadcast, tensor, 0))
     return tensor
 
 
@@ -99,9 +107,9 @@ def _with_all(communicate: Callable[[], object]) -> None:
         communicate()
     except RuntimeError as error:
         raise ProcessLost(
-            f"another process of this run has ended or cannot be reached ({str(error).splitlines()[0]}): "
-            "a training goes on with --resume, with as many processes as there are then"
-        ) from None
+            "another process of this run has ended or cannot be reached: see its own message. A training goes on with "
+            "--resume, with any number of processes"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def cases() -> dict[str, tuple[str, str, Settings]]:
         chosen = replace(PLAIN, sampling=sampling, dropout=0.2)
         found[f"S {sampling}"] = ("mlp", "gaussian", replace(PLAIN, sampling=sampling, method="S"))
         found[f"cnn {sampling}"] = ("cnn", "gaussian", chosen)
-        found[f"cnn laplace {sampling}"] = ("cnn", "laplace", chosen)
-        found[f"twice {sampling}"] = ("twice", "gaussian", chosen)
+    chosen = replace(PLAIN, sampling="independent", dropout=0.2)
+    found |= {"laplace": ("cnn", "laplace", chosen), "one by one": ("twice", "gaussian", chosen)}
     found |= {name: ("mlp", "gaussian", replace(PLAIN, estimator=name, samples=7)) for name in ("L1", "L2")}
     found["adam"] = ("mlp", "gaussian", replace(PLAIN, optimiser="adam", rate=0.01))
     found["best lambda"] = ("mlp", "gaussian", replace(PLAIN, objective="lbd", lam="best"))

@@ -126,10 +126,10 @@ def train(
         ),
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value not in (None, {})}
-    if resume and (given or config is not None or overwrite):
-        raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
-    settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
     with together(), TrainingBar() as bar:
+        if resume and (given or config is not None or overwrite):
+            raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
+        settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
         run = train_run(
             settings,
             out,
