@@ -1,9 +1,16 @@
 """One thread: the tensors here are small, and several test processes share the machine."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
+
+import pacbayes
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -12,3 +19,38 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def torchrun_command() -> Callable[..., list[str]]:
+    """``torchrun`` with so many processes of this machine, as a command."""
+
+    def command(count: int, *arguments: object, restarts: int = 0) -> list[str]:
+        options = ("--standalone", "--nproc-per-node", count, "--max-restarts", restarts)
+        return [sys.executable, "-m", "torch.distributed.run", *map(str, (*options, *arguments))]
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def torchrun_environment() -> dict[str, str]:
+    """One thread each, and this source."""
+    return {**os.environ, "PYTHONPATH": str(Path(pacbayes.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def torchrun(torchrun_command: Callable[..., list[str]], torchrun_environment: dict[str, str]) -> Callable[..., Ended]:
+    def run(count: int, *arguments: object) -> Ended:
+        command = torchrun_command(count, *arguments)
+        done = subprocess.run(
+            command, env=torchrun_environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return run

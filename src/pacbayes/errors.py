@@ -25,5 +25,9 @@ class RunError(PacBayesError):
     """A run folder that is not one, is unfinished, or does not match its certificate."""
 
 
+class ProcessLost(PacBayesError, RuntimeError):
+    """One of several processes that work together has gone."""
+
+
 class NonFinite(PacBayesError, ArithmeticError):
     """Training met a NaN or an infinity; the last good state was kept."""

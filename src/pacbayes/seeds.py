@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+
 import numpy as np
 
+from pacbayes import processes
 from pacbayes.errors import InvalidInput
+
+
+def fresh_seed() -> int:
+    """A seed that nobody could foresee; the same in all processes."""
+    return processes.from_first(secrets.randbits(63))
 
 
 def check_seed(seed: int) -> None:

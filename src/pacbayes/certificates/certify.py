@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -34,7 +33,7 @@ from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.stochastic import StochasticNetwork
-from pacbayes.seeds import check_seed, derived_seed
+from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 
 # The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
 _KL_ROUND_UP = 1 + 1e-11
@@ -101,7 +100,7 @@ def certify(
     )  # fmt: skip
     plan.derived()  # refuses what is wrong before any draw is made
     refuse_what_voids_a_bound(net, data)
-    seed = secrets.randbits(63) if seed is None else seed
+    seed = fresh_seed() if seed is None else seed
     check_seed(seed)
     if budget is not None:
         if sampling != "independent":
@@ -172,7 +171,7 @@ def holdout_bound(net: StochasticNetwork, data: Any, *, delta: float = 0.035, se
     """
     data = as_data(data, classes=net.classes)
     refuse_what_voids_a_bound(net, data)
-    seed = secrets.randbits(63) if seed is None else seed
+    seed = fresh_seed() if seed is None else seed
     check_seed(seed)
     errors = independent_errors(net.prior_network(), data, len(data), seed)
     return clopper_pearson_upper(errors, len(data), delta)

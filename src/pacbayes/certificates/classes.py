@@ -8,7 +8,6 @@ answered j, and on the diagonal the chance that it is answered wrongly.
 from __future__ import annotations
 
 import json
-import secrets
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.networks.stochastic import StochasticNetwork
-from pacbayes.seeds import check_seed, derived_seed
+from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 
 _LARGEST_FILE = 2**24
 
@@ -134,7 +133,7 @@ def certify_classes(
     data = as_data(data, classes=net.classes)
     check_draws(draws)
     refuse_what_voids_a_bound(net, data)
-    seed = secrets.randbits(63) if seed is None else seed
+    seed = fresh_seed() if seed is None else seed
     check_seed(seed)
     sizes = torch.bincount(data.y, minlength=net.classes).tolist()
     counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)

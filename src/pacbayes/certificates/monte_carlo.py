@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pacbayes import processes
 from pacbayes.bounds.riemann import misclassification_upper
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
@@ -85,7 +86,7 @@ def vote_errors(
         both = wrong.gather(0, pair).all(0)
         return torch.stack([wrong[0].sum(), both.sum(), _wrong(votes, y).sum()])
 
-    first, pairs, vote = _totals(net, data, draws, seed, progress, count).tolist()
+    first, pairs, vote = _totals(net, data, draws, seed, progress, count, (3,)).tolist()
     return first, pairs, vote
 
 
@@ -105,7 +106,7 @@ def confusion_counts(
         answer = torch.where(_wrong(outputs, y), rival, y)
         return torch.bincount(y * net.classes + answer, minlength=net.classes**2)
 
-    return _totals(net, data, draws, seed, progress, count).cpu().view(net.classes, net.classes)
+    return _totals(net, data, draws, seed, progress, count, (net.classes**2,)).cpu().view(net.classes, net.classes)
 
 
 def _totals(
@@ -115,20 +116,33 @@ def _totals(
     seed: int,
     progress: Progress | None,
     count: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+    shape: tuple[int, ...] = (),
 ) -> Tensor:
-    """The sum of the counts over all visits."""
+    """The sum of the counts over all visits.
+
+    The visits are cut into chunks, each with a seed of its own, and the chunks dealt to the processes: so the sum is
+    the same for any number of them.
+    """
     check_draws(draws)
-    generator = torch.Generator(net.mean.device).manual_seed(derived_seed(seed, *_INDEPENDENT))
-    size = chunk_size(net, data)
-    x, y = data.x.to(net.mean.device), data.y.to(net.mean.device)
-    total = torch.zeros((), dtype=torch.int64, device=net.mean.device)
-    done = 0
-    for indices in _visits(len(data), draws, size, generator):
-        total = total + count(x[indices], y[indices], generator)
-        done += len(indices)
+    device = net.mean.device
+    start = derived_seed(seed, *_INDEPENDENT)
+    generator = torch.Generator(device)
+    x, y = data.x.to(device), data.y.to(device)
+    visits = _visits(len(data), draws, chunk_size(net, data), generator.manual_seed(start))
+    mine = range(processes.rank(), len(visits), processes.size())
+    total = torch.zeros(shape, dtype=torch.int64, device=device)
+    for number in mine:
+        generator.manual_seed(_stream(start, 1 + number))
+        total += count(x[visits[number]], y[visits[number]], generator)
         if progress is not None:
-            progress(done / draws)
-    return total
+            progress((number + 1) / len(visits))
+    return processes.add(total)
+
+
+def _stream(start: int, number: int) -> int:
+    """The seed of a part of the draws: added, not hashed, since PyTorch looks at the last 32 bits of a seed on a CPU,
+    and of so many that are random two may be equal."""
+    return (start + number) % 2**63
 
 
 def draws_within(seconds: float, count: Callable[[int], object]) -> int:
@@ -141,9 +155,11 @@ def draws_within(seconds: float, count: Callable[[int], object]) -> int:
         before = time.perf_counter()
         count(draws)
         now = time.perf_counter()
-        if now - before > seconds / 20 or now - start > seconds / 4:
-            left = max(0.0, seconds - (now - start))
-            return max(1, math.floor(0.95 * left * draws / (now - before)))
+        enough = now - before > seconds / 20 or now - start > seconds / 4
+        left = max(0.0, seconds - (now - start))
+        # All processes go by the clock of the first.
+        if found := processes.from_first(max(1, math.floor(0.95 * left * draws / (now - before))) if enough else 0):
+            return found
         draws *= 4
 
 
@@ -153,20 +169,20 @@ def shared_errors(
 ) -> list[int]:
     """For each of ``draws`` networks, drawn once and used on all the data, its number of errors (the paper's way)."""
     check_draws(draws)
-    generator = torch.Generator(net.mean.device).manual_seed(derived_seed(seed, *_SHARED))
+    start = derived_seed(seed, *_SHARED)
+    generator = torch.Generator(net.mean.device)
     size = chunk_size(net, data, per_example_weights=False)
     x_all, y_all = data.x.to(net.mean.device), data.y.to(net.mean.device)
     chunks = list(zip(x_all.split(size), y_all.split(size), strict=True))
     counts = torch.zeros(draws, dtype=torch.int64, device=net.mean.device)
-    for draw in range(draws):
-        start = generator.get_state()
+    for draw in range(processes.rank(), draws, processes.size()):
         for x, y in chunks:
-            # The same state for every chunk of a pass: the same weights.
-            generator.set_state(start)
+            # The same seed for every chunk of a pass: the same weights.
+            generator.manual_seed(_stream(start, draw))
             counts[draw] += _wrong(net(x, "shared", generator), y).sum()
         if progress is not None:
             progress((draw + 1) / draws)
-    return counts.tolist()
+    return processes.add(counts).tolist()
 
 
 def test_error(
@@ -281,11 +297,10 @@ def _wrong(outputs: Tensor, y: Tensor) -> Tensor:
     return ~(outputs.gather(-1, y) > outputs.scatter(-1, y, least).amax(-1, keepdim=True)).squeeze(-1)
 
 
-def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    for _ in range(draws // m):
-        yield from torch.arange(m, device=generator.device).split(size)
-    if rest := draws % m:
-        yield from torch.randint(m, (rest,), generator=generator, device=generator.device).split(size)
+def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> list[Tensor]:
+    rest = torch.randint(m, (draws % m,), generator=generator, device=generator.device)
+    whole = torch.arange(m, device=generator.device).split(size)
+    return [*whole * (draws // m), *(rest.split(size) if len(rest) else ())]
 
 
 def check_draws(draws: int) -> None:

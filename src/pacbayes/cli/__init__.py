@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
+from typing import NoReturn
 
+from pacbayes import processes
 from pacbayes.cli.app import app
 from pacbayes.cli.progress import printable
 from pacbayes.errors import PacBayesError
@@ -14,11 +17,17 @@ def main() -> None:
     try:
         app()
     except PacBayesError as error:
-        print(printable(f"error: {error}"), file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error))
     except MemoryError:
-        print("error: there is not enough memory for this", file=sys.stderr)
-        sys.exit(1)
+        _fail("there is not enough memory for this")
     except OSError as error:
-        print(printable(f"error: {error.filename or 'file'}: {error.strerror or error}"), file=sys.stderr)
-        sys.exit(1)
+        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+
+
+def _fail(message: str) -> NoReturn:
+    if not processes.first():
+        # Mostly the first one fails by the same error, says so, and torchrun ends the others meanwhile.
+        time.sleep(2)
+        message = f"process {processes.rank()}: {message}"
+    print(printable(f"error: {message}"), file=sys.stderr)
+    sys.exit(1)

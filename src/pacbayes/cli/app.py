@@ -15,7 +15,7 @@ from pacbayes.certificates import BOUNDS, Certificate, comparison_table
 from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.cli.bench import bench
-from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable
+from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable, together
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
 from pacbayes.cli.train import train
@@ -138,20 +138,21 @@ def certify(
 
     Shows beside it the test error and, for a learnt prior, the plain hold-out bound.
     """
-    folder = RunFolder.open(run)
-    if table and predictor != "randomised":
-        raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
-    certificate, evaluation = _certify_and_show(
-        folder, bound=bound, predictor=predictor, voters=voters, draws=draws, budget=_seconds(budget), delta=delta,
-        mc_delta=mc_delta, limit=limit, sampling=sampling, test_draws=test_draws, seed=seed, device=device,
-        data=data,
-    )  # fmt: skip
-    if table:
-        print("\nFor the same counts; only the certificate is a promise:\n")
-        print(comparison_table(certificate, evaluation.holdout_bound))
-    if classes:
-        options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
-        print(f"\n{certify_run_classes(folder, device=device, data=data, **options)}")
+    with together():
+        folder = RunFolder.open(run)
+        if table and predictor != "randomised":
+            raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
+        certificate, evaluation = _certify_and_show(
+            folder, bound=bound, predictor=predictor, voters=voters, draws=draws, budget=_seconds(budget), delta=delta,
+            mc_delta=mc_delta, limit=limit, sampling=sampling, test_draws=test_draws, seed=seed, device=device,
+            data=data,
+        )  # fmt: skip
+        if table:
+            print("\nFor the same counts; only the certificate is a promise:\n")
+            print(comparison_table(certificate, evaluation.holdout_bound))
+        if classes:
+            options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
+            print(f"\n{certify_run_classes(folder, device=device, data=data, **options)}")
 
 
 @app.command()

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pacbayes import processes
 from pacbayes.training import Epoch
 
 errors = Console(stderr=True)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """The processes that torchrun started as one: only the first of them speaks."""
+    processes.join()
+    with ExitStack() as stack:
+        if not processes.first():
+            errors.quiet = True
+            stack.enter_context(redirect_stdout(stack.enter_context(Path(os.devnull).open("w"))))
+        yield
+    processes.leave()
 
 
 def printable(text: str) -> str:

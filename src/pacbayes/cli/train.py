@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pacbayes.cli.progress import TrainingBar
+from pacbayes import processes
+from pacbayes.cli.progress import TrainingBar, together
 from pacbayes.data import available, load
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
@@ -134,12 +135,10 @@ def train(
         ),
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value not in (None, {})}
-    if resume and (given or config is not None or overwrite):
-        raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
-    settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
-    # Held until the end: the run finds it in memory.
-    read = None if settings is None else load(settings.data, folder=settings.data_folder or None)
-    with TrainingBar() as bar:
+    with together(), TrainingBar() as bar:
+        if resume and (given or config is not None or overwrite):
+            raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
+        settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
         run = train_run(
             settings,
             out,
@@ -148,9 +147,9 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
             watch=bar,
         )
-    if read is not None:
-        print(read.summary())
-    print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
+        if settings is not None and processes.first():
+            print(load(settings.data, folder=settings.data_folder or None).summary())
+        print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -47,6 +48,29 @@ class Tape:
         size = math.prod(shape)
         start, self.used = self.used, self.used + size
         return self.values[start : start + size].view(shape)
+
+
+class Rows:
+    """Normals for some rows of a batch: all that the batch takes is drawn, and what is theirs is kept.
+
+    So the noise of an example, and what all of them share, is the same however the batch is divided.
+    """
+
+    def __init__(self, normals: Normals, start: int, stop: int, total: int):
+        self.normals, self.start, self.stop, self.total = normals, start, stop, total
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        return self.normals(shape)
+
+    def of_examples(self, shape: tuple[int, ...], axis: int) -> Tensor:
+        whole = list(shape)
+        whole[axis] = self.total
+        return self.normals(tuple(whole)).narrow(axis, self.start, self.stop - self.start)
+
+
+def of_examples(normals: Normals, axis: int = 0) -> Normals:
+    """The source for what each example has for its own, with the examples on this axis."""
+    return partial(normals.of_examples, axis=axis) if isinstance(normals, Rows) else normals
 
 
 class Distribution(Protocol):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.distributions import Distribution, Gaussian, Normals
+from pacbayes.networks.distributions import Distribution, Gaussian, Normals, of_examples
 
 SAMPLINGS = ("shared", "independent", "mixed", "mean")
 
@@ -58,8 +58,10 @@ class Moments:
         if copies is not None and hasattr(draw.normals, "around") and isinstance(self.distribution, Gaussian):
             many: Tensor = draw.normals.around(self.mean, self.scale, copies)
             return many
-        shape = self.mean.shape if copies is None else (copies, *self.mean.shape)
-        return self.mean + self.scale * self.distribution.noise(tuple(shape), draw.normals)
+        if copies is None:
+            return self.mean + self.scale * self.distribution.noise(tuple(self.mean.shape), draw.normals)
+        normals = of_examples(draw.normals, axis=-1 - self.mean.dim())
+        return self.mean + self.scale * self.distribution.noise((copies, *self.mean.shape), normals)
 
 
 class StochasticLayer(nn.Module):
@@ -114,7 +116,7 @@ class StochasticLinear(StochasticLayer):
         if not self.draws_weights(x):
             # A draw of the weights for each example is a draw of each pre-activation (local reparameterisation).
             mean, variance = self.moments(x)
-            noise = self.draw.normals(tuple(mean.shape))
+            noise = of_examples(self.draw.normals)(tuple(mean.shape))
             if torch.is_grad_enabled():
                 variance = variance.clamp_min(_VARIANCE_FLOOR)
             return mean + variance.sqrt() * noise
@@ -243,5 +245,5 @@ def _dropped(x: Tensor, draw: Draw, spatial: int = 0) -> Tensor:
     if draw.dropout == 0:
         return x
     shape = x.shape[: x.dim() - spatial] + (1,) * spatial
-    kept = torch.special.ndtr(draw.normals(tuple(shape))) >= draw.dropout
+    kept = torch.special.ndtr(of_examples(draw.normals)(tuple(shape))) >= draw.dropout
     return x * kept / (1 - draw.dropout)

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
-from pacbayes.networks.distributions import Tape
+from pacbayes.networks.distributions import Rows, Tape, of_examples
 from pacbayes.networks.layers import Draw, Moments
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
@@ -71,9 +71,14 @@ class Passes:
             return tuple(t[0] for t in self._together(example[None], own, moments, conditional=conditional))
 
         budget = _GPU_WEIGHTS_AT_ONCE if x.is_cuda else _WEIGHTS_AT_ONCE
+        at_once = max(1, budget // max(1, size))
         parts = []
-        for some in x.split(max(1, budget // max(1, size))):
-            noise = draw.normals((len(some), size))
+        if isinstance(draw.normals, Rows):
+            # How many are drawn at a time must not depend on how many rows there are; training keeps it all anyway.
+            noises = iter(of_examples(draw.normals)((len(x), size)).split(at_once))
+        else:
+            noises = (draw.normals((len(some), size)) for some in x.split(at_once))
+        for some, noise in zip(x.split(at_once), noises, strict=True):
             if self.vmaps:
                 # The other kernels of attention know no vmap.
                 with sdpa_kernel(SDPBackend.MATH):

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pacbayes import processes
 from pacbayes.certificates import (
     Certificate,
     ClassCertificate,
@@ -65,20 +66,22 @@ def certify_run(
         net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws, budget=budget,
         sampling=sampling, limit=limit, voters=voters, seed=seed, progress=progress,
     )  # fmt: skip
-    forget_derived_files(run)
-    if predictor == "single":
-        export_single(net, certificate, run.single_file)
-        note(run, "drawn")
-    certificate.save(run.certificate_file)
-    note(run, "certified", certificate.risk_bound)
+    if processes.first():
+        forget_derived_files(run)
+        if predictor == "single":
+            export_single(net, certificate, run.single_file)
+            note(run, "drawn")
+        certificate.save(run.certificate_file)
+        note(run, "certified", certificate.risk_bound)
 
     holdout = None
     if run.config().learns_prior:
         holdout = holdout_bound(net, bound_data, delta=certificate.delta + certificate.mc_delta, seed=seed)
     error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
     evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
-    write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
-    note(run, "evaluated")
+    if processes.first():
+        write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
+        note(run, "evaluated")
     return certificate, evaluation
 
 
@@ -88,6 +91,7 @@ def certify_run_classes(
     """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certificates.certify_classes`."""
     check_files(run, EVENTS["trained"])
     issued = certify_classes(*trained_network(run, device, data), **options)
-    issued.save(run.path / "classes.json")
-    note(run, "classes certified")
+    if processes.first():
+        issued.save(run.path / "classes.json")
+        note(run, "classes certified")
     return issued

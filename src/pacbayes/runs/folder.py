@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pacbayes import processes
 from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split
 from pacbayes.errors import InvalidInput, MissingData, RunError
@@ -241,7 +242,8 @@ def device_named(name: str) -> torch.device:
 
 def training_data(config: Config) -> SplitData:
     """The two parts of the split, or no prior data and everything."""
-    data = load(config.data, "train", folder=config.data_folder or None)
+    with processes.in_turn():
+        data = load(config.data, "train", folder=config.data_folder or None)
     if not config.learns_prior:
         return SplitData(None, data)
     return SplitData(*split(data, config.prior_fraction, config.seed))
@@ -250,7 +252,8 @@ def training_data(config: Config) -> SplitData:
 def test_data(config: Config, shape: tuple[int, ...]) -> Data | None:
     """The test part, if the dataset has one."""
     try:
-        data = load(config.data, "test", folder=config.data_folder or None)
+        with processes.in_turn():
+            data = load(config.data, "test", folder=config.data_folder or None)
     except MissingData:
         return None
     if data.shape != shape:

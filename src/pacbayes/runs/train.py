@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from pacbayes import processes
 from pacbayes.bounds.catoni import catoni_parameter
 from pacbayes.data import Data
 from pacbayes.errors import NonFinite
@@ -37,21 +39,31 @@ def train_run(
 
     A resumed run takes its configuration from the folder, and ends in the same bytes as one never interrupted.
     """
-    if resume:
+    config = config or Config()
+    if resume or processes.from_first(_begun(config, path)):
         run = RunFolder.open(path, finished=False)
         if not run.weights_file("posterior").is_file():
             drain(training_run(run, checkpoint_seconds, watch))
-        run.remove_checkpoints()
+        if processes.first():
+            run.remove_checkpoints()
         return run
-    config = config or Config()
     # Everything that can be wrong shows before the folder is made.
     data = training_data(config)
     net = new_network(config, data.bound.shape, data.bound.classes)
     for name, settings in config.stages().items():
         check_fit(net, data.bound if name == "posterior" or data.prior is None else data.prior, settings)
-    run = RunFolder.create(path, config, data, overwrite=overwrite)
+    run = RunFolder(path)
+    if processes.first():
+        RunFolder.create(path, config, data, overwrite=overwrite)
+    processes.barrier()
     drain(training_run(run, checkpoint_seconds, watch))
     return run
+
+
+def _begun(config: Config, path: Path) -> bool:
+    """Whether this is the run that ``torchrun`` began, and now starts anew because a process of it failed."""
+    run = RunFolder(path)
+    return processes.restarted() and run.config_file.is_file() and run.config() == config
 
 
 def training_run(
@@ -62,9 +74,7 @@ def training_run(
     split = run.data()
     net = new_network(config, split.bound.shape, split.bound.classes)
 
-    # A new file, whatever was there: a link would be written through.
-    run.history_file.unlink(missing_ok=True)
-    with run.history_file.open("x", encoding="utf-8", newline="\n") as file:
+    with _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
 
         def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, None]:
@@ -80,7 +90,7 @@ def training_run(
 
             checkpoint = Checkpoint(run.checkpoint_file(name), checkpoint_seconds)
             try:
-                yield from fitting(net, data, settings, note, checkpoint)
+                yield from fitting(net, data, settings, note if processes.first() else None, checkpoint)
             except NonFinite as error:
                 raise NonFinite(f"{name}, {error}") from None
 
@@ -94,13 +104,26 @@ def training_run(
         if config.expected_risk:
             c = catoni_parameter(config.expected_risk, config.expected_kl, len(split.bound), posterior.delta)
             net.fix_catoni(c)
-        write_atomically(run.weights_file("prior"), written_weights(net.state("prior")))
+        if processes.first():
+            write_atomically(run.weights_file("prior"), written_weights(net.state("prior")))
         yield from stage("posterior", split.bound, posterior)
+    # All have read the checkpoints that are removed below.
+    processes.barrier()
+    if not processes.first():
+        return
     content = written_weights(net.state("posterior"))
     # The posterior comes last: it says that the run is finished.
     start_journal(run, history.end, content)
     write_atomically(run.weights_file("posterior"), content)
     run.remove_checkpoints()
+
+
+def _new_file(path: Path) -> TextIO:
+    """A file to write to, whatever was there, since a link would be written through; of the first process alone."""
+    if not processes.first():
+        return open(os.devnull, "w")  # noqa: PTH123
+    path.unlink(missing_ok=True)
+    return path.open("x", encoding="utf-8", newline="\n")
 
 
 def trained_network(

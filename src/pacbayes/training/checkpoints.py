@@ -12,13 +12,14 @@ import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pacbayes import processes
 from pacbayes.errors import RunError
 from pacbayes.files import write_atomically
 
 
 @dataclass
 class Checkpoint:
-    """The file of one stage; at most one write in ``every`` seconds (0: after every epoch)."""
+    """The file of one stage; at most one write in ``every`` seconds (0: after each epoch). The first process writes."""
 
     path: Path
     every: float = 0.0
@@ -26,6 +27,8 @@ class Checkpoint:
 
     def save(self, tensors: dict[str, Tensor], note: dict[str, Any], *, now: bool = False) -> bool:
         """Write the tensors and a JSON note, unless the last write is too recent and this one need not be now."""
+        if not processes.first():
+            return False
         if not now and time.monotonic() - self._written < self.every:
             return False
         content = safetensors.torch.save(

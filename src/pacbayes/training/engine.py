@@ -6,7 +6,10 @@ from functools import partial
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
+from pacbayes import processes
+from pacbayes.networks.distributions import Rows
 from pacbayes.seeds import derived_seed
 from pacbayes.training.stage import Stage
 
@@ -33,8 +36,8 @@ class Engine(Protocol):
 
 
 def engine_for(stage: Stage) -> Engine:
-    """The fastest engine for the device the network is on, and for its layers."""
-    if stage.device.type != "cuda" or not stage.net.drawn_by_rules:
+    """The fastest engine for the device the network is on, and for its layers; the plain one for several processes."""
+    if stage.device.type != "cuda" or not stage.net.drawn_by_rules or processes.size() > 1:
         return PlainEngine(stage)
     from pacbayes.training.cuda_graphs import GraphEngine
 
@@ -42,7 +45,10 @@ def engine_for(stage: Stage) -> Engine:
 
 
 class PlainEngine:
-    """Steps as PyTorch runs them, on any device."""
+    """Steps as PyTorch runs them, on any device.
+
+    Several processes take the steps of one: each draws the order and the noise of whole batches, and uses its rows.
+    """
 
     def __init__(self, stage: Stage):
         self.stage = stage
@@ -53,11 +59,15 @@ class PlainEngine:
         stage = self.stage
         self.generator.manual_seed(derived_seed(stage.settings.seed, number))
         stage.begin_epoch(rate)
+        # Equal already, unless the machines round differently; that must not add up.
+        for tensor in (*stage.lasting().values(), stage.net.prior_mean, stage.net.prior_rho):
+            processes.copy_from_first(tensor.detach())
         # With a trained lambda, odd epochs leave the weights alone and even ones lambda.
         step = stage.lambda_step if stage.settings.trains_lambda and number % 2 else stage.step
         order = torch.randperm(stage.m, generator=self.generator, device=stage.device)
         for batch in order.split(stage.settings.batch_size):
-            step(batch, self.normals)
+            share = processes.Share.of(len(batch))
+            step(*self._rows(batch, share), share)
 
     def collect(self) -> None:
         return
@@ -66,5 +76,12 @@ class PlainEngine:
         stage = self.stage
         self.generator.manual_seed(derived_seed(stage.settings.seed, EVALUATION))
         batches = torch.arange(stage.m, device=stage.device).split(stage.settings.batch_size)
-        total = sum((stage.risk(batch, self.normals).double() * len(batch) for batch in batches), torch.zeros(()))
-        return float(total) / stage.m
+        total = torch.zeros((), dtype=torch.float64, device=stage.device)
+        for batch in batches:
+            share = processes.Share.of(len(batch))
+            total += stage.risk(*self._rows(batch, share)).double() * (share.weight * len(batch))
+        return float(processes.add(total)) / stage.m
+
+    def _rows(self, batch: Tensor, share: processes.Share) -> tuple[Tensor, Rows]:
+        """This process's part of a batch, and the source of its noise."""
+        return batch[share.start : share.stop], Rows(self.normals, share.start, share.stop, share.total)

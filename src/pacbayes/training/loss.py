@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pacbayes.bounds.misclassification import misclassification_probability
 from pacbayes.bounds.pac_bayes import OBJECTIVES, lbd, penalty
-from pacbayes.networks.distributions import Normals
+from pacbayes.networks.distributions import Normals, of_examples
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.settings import Settings
@@ -44,8 +44,9 @@ def conditional_risk(net: StochasticNetwork, x: Tensor, y: Tensor, settings: Set
     """The mean misclassification probability given a hidden draw: unbiased for the 0-1 risk (section 3.2)."""
     mean, variance = net.conditional_moments(x, draw)
     estimator = None if settings.estimator == "auto" else settings.estimator
+    normals = of_examples(draw.normals, axis=1)
     return misclassification_probability(
-        mean, variance, y, estimator, samples=settings.samples, normals=draw.normals, nodes=settings.nodes
+        mean, variance, y, estimator, samples=settings.samples, normals=normals, nodes=settings.nodes
     ).mean()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from pacbayes.data import Data
 from pacbayes.networks.distributions import Normals
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.processes import Share
 from pacbayes.training.loss import batch_loss, conditional_risk, objective_of
 from pacbayes.training.settings import Settings
 
@@ -41,14 +44,14 @@ class Stage:
 
     def state(self) -> dict[str, Tensor]:
         """Copies of all that outlives an epoch."""
-        return {name: t.detach().clone() for name, t in self._lasting().items()}
+        return {name: t.detach().clone() for name, t in self.lasting().items()}
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
-        for name, tensor in self._lasting().items():
+        for name, tensor in self.lasting().items():
             tensor.copy_(tensors[name])
 
-    def _lasting(self) -> dict[str, Tensor]:
+    def lasting(self) -> dict[str, Tensor]:
         adam = ("squares_mean", "squares_rho", "adam_steps") if self.settings.optimiser == "adam" else ()
         return {
             **{name: getattr(self, name) for name in adam},
@@ -66,27 +69,39 @@ class Stage:
         for total in (self.objective_sum, self.error_sum, self.steps, self.finite_steps):
             total.zero_()
 
-    def step(self, batch: Tensor, normals: Normals) -> None:
-        """One gradient step for means and rhos on the examples with these indices."""
+    def step(self, batch: Tensor, normals: Normals, share: Share | None = None) -> None:
+        """One gradient step for means and rhos on the examples with these indices, which may be a share of a batch.
+
+        The objective is not linear in the loss, so it is taken at the loss of the whole batch.
+        """
         loss, error = self.measure(batch, normals)
+        by_weights: Sequence[Tensor | None]
         by_weights = torch.autograd.grad(loss, (self.net.mean, self.net.rho), allow_unused=True)
+        size = len(batch)
+        if share is not None:
+            size = share.total
+            loss, error, by_weights = share.mean(loss, error, by_weights)
         # By the chain rule: the divergence's own gradient is taken where the weights are updated, in the same sweep.
         parts = (loss.detach().requires_grad_(), self.divergence().requires_grad_())
         objective = self.combine(*parts, self.lam)
         by_loss, by_kl = torch.autograd.grad(objective, parts, allow_unused=True)
-        self.update(len(batch), error, objective, by_loss, by_kl, *by_weights)
+        self.update(size, error, objective, by_loss, by_kl, *by_weights)
 
-    def lambda_step(self, batch: Tensor, normals: Normals) -> None:
+    def lambda_step(self, batch: Tensor, normals: Normals, share: Share | None = None) -> None:
         """One gradient step for the lambda of ``lbd``; the weights stay."""
         lam = self.lam.clone().requires_grad_()
         with torch.no_grad():
             loss, error = self.measure(batch, normals)
+        size = len(batch)
+        if share is not None:
+            size = share.total
+            loss, error, _ = share.mean(loss, error)
         objective = self.combine(loss, self.divergence(), lam)
         (by_lam,) = torch.autograd.grad(objective, lam)
         with torch.no_grad():
             _sgd(self.lam, self.velocity_lam, by_lam, self.settings.momentum, self.rate)
             self.lam.clamp_(*LAMBDA_RANGE)
-            self._count(len(batch), error, objective)
+            self._count(size, error, objective)
 
     def measure(self, batch: Tensor, normals: Normals) -> tuple[Tensor, Tensor]:
         """(loss, error): the network's part of the objective, matrix products in the settings' precision."""

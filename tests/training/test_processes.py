@@ -1,0 +1,72 @@
+"""Several processes take the steps of one."""
+
+from __future__ import annotations
+
+import many_steps
+import pytest
+import safetensors.torch
+import torch
+import torch.distributed as dist
+
+from pacbayes import processes
+from pacbayes.networks.distributions import Rows, of_examples
+from pacbayes.processes import Share
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return many_steps.all_cases()
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_steps_of_one_process(count, alone, torchrun, tmp_path):
+    """Every objective, method and way of drawing; float64, so that what is left is the order of summation."""
+    done = torchrun(count, many_steps.__file__, tmp_path)
+    assert done.status == 0, done.err
+    found = [safetensors.torch.load_file(tmp_path / f"process-{rank}.safetensors") for rank in range(count)]
+    for name, expected in alone.items():
+        assert expected.isfinite().all()
+        torch.testing.assert_close(
+            found[0][name], expected, rtol=1e-6, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}"
+        )
+        for other in found[1:]:
+            # All but the sums are weights of the one network that they train together.
+            assert torch.equal(other[name], found[0][name]), name
+
+
+def test_alone_nothing_is_started(alone):
+    processes.join()
+    assert not dist.is_initialized()
+    assert (processes.rank(), processes.size(), processes.first(), processes.restarted()) == (0, 1, True, False)
+    assert processes.from_first(2**62 + 1) == 2**62 + 1
+    assert Share.of(5) == Share(0, 5, 5, 1.0)
+
+
+@pytest.mark.parametrize(("count", "total"), [(2, 8), (3, 8), (4, 3), (5, 1)])
+def test_shares_are_a_partition(count, total, monkeypatch):
+    monkeypatch.setattr(processes, "size", lambda: count)
+    rows, weights = [], []
+    for rank in range(count):
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        share = Share.of(total)
+        assert 0 <= share.start < share.stop <= share.total == total
+        weights.append(share.weight)
+        rows += range(share.start, share.stop) if share.weight else ()
+    assert rows == list(range(total)) and sum(weights) == pytest.approx(1)
+
+
+def test_rows_of_the_noise_of_a_batch():
+    whole = torch.arange(40.0).view(2, 5, 4)
+    asked = []
+
+    def normals(shape):
+        asked.append(shape)
+        return whole.view(shape)
+
+    rows = Rows(normals, 1, 3, 5)
+    assert torch.equal(of_examples(rows, axis=1)((2, 2, 4)), whole[:, 1:3])
+    assert torch.equal(of_examples(rows, axis=-2)((2, 2, 4)), whole[:, 1:3])
+    assert torch.equal(of_examples(rows)((2, 8)), whole.view(5, 8)[1:3])
+    assert torch.equal(rows((4, 10)), whole.view(4, 10))
+    assert asked == [(2, 5, 4), (2, 5, 4), (5, 8), (4, 10)]
+    assert of_examples(normals) is normals
