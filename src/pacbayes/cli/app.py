@@ -33,7 +33,7 @@ from pacbayes.runs import (
     train_run,
     verify_run,
 )
-from pacbayes.runs.journal import EVENTS, check_files
+from pacbayes.runs.journal import EVENTS, check_certified, check_files
 from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
@@ -179,12 +179,21 @@ def verify(
 
 
 @app.command()
-def report(run: Run) -> None:
-    """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else."""
+def report(
+    run: Run,
+    data: DataPlace = None,
+    examples: Annotated[
+        bool, typer.Option("--examples/--no-examples", help="Show examples of the data that the network errs on.")
+    ] = True,
+) -> None:
+    """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else.
+
+    Where the data are at hand, it shows examples that the network errs on; leave them out if the page is for others
+    and the data are not.
+    """
     folder = RunFolder.open(run)
-    if os.path.lexists(folder.certificate_file):
-        check_files(folder, [*EVENTS["trained"], *EVENTS["certified"]])
-    print(f"Written: {write_report(folder)}")
+    check_certified(folder)
+    print(f"Written: {write_report(folder, data=data, examples=examples)}")
 
 
 @app.command()
