@@ -15,6 +15,7 @@ from pacbayes.certificates import BOUNDS, Certificate, comparison_table
 from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.cli.bench import bench
+from pacbayes.cli.compare import card, compare
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
@@ -233,6 +234,8 @@ def predict(
         errors.print(f"No certificate yet: run 'pacbayes certify {run}'.", highlight=False)
 
 
+app.command()(compare)
+app.command()(card)
 app.command()(sign)
 app.command()(reproduce)
 app.command()(bench)

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes.cli.progress import TrainingBar
+from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
 from pacbayes.runs import Config, train_run
+from pacbayes.training import Epoch
 
 _DATA = ", ".join(name for name, _ in available())
 _MODELS = ", ".join(ARCHITECTURES)
@@ -103,6 +105,9 @@ def train(
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, help="At most one checkpoint in this many seconds; 0 for every epoch.")
     ] = 10.0,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Log the epochs to this folder for TensorBoard, which must be installed.")
+    ] = None,
 ) -> None:
     """Train a prior and a posterior, and leave them in a run folder.
 
@@ -129,15 +134,26 @@ def train(
     if resume and (given or config is not None or overwrite):
         raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
     settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
+    log = None if tensorboard is None else TensorBoardLog(tensorboard)
     with TrainingBar() as bar:
-        run = train_run(
-            settings,
-            out,
-            resume=resume,
-            overwrite=overwrite,
-            checkpoint_seconds=checkpoint_seconds,
-            watch=bar,
-        )
+
+        def watch(stage: str, total: int, epoch: Epoch) -> None:
+            bar(stage, total, epoch)
+            if log is not None:
+                log(stage, total, epoch)
+
+        try:
+            run = train_run(
+                settings,
+                out,
+                resume=resume,
+                overwrite=overwrite,
+                checkpoint_seconds=checkpoint_seconds,
+                watch=watch,
+            )
+        finally:
+            if log is not None:
+                log.close()
     print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
 
 
