@@ -101,7 +101,7 @@ def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Exa
 
 def _kept(epochs: list[Epoch], config: Config) -> int:
     """The epoch whose weights are the posterior: the first of the smallest bound, or the last."""
-    if config.posterior.keep == "last":
+    if config.posterior.keeps_last:
         return len(epochs) - 1
     return min(range(len(epochs)), key=lambda number: epochs[number].bound)
 
