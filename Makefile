@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/pacbayes demo
@@ -16,11 +16,16 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Any warning is an error.
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "Written: docs/_build/index.html"
+
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache
 
 # torch first and by its exact version: a range would take a build with gigabytes of GPU libraries.
 $(VENV)/.torch: constraints.txt
@@ -33,5 +38,5 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(BIN)/pip install --quiet -e ".[dev]" -c constraints.txt
+	$(BIN)/pip install --quiet -e ".[dev,docs]" -c constraints.txt
 	touch $@

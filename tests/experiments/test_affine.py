@@ -11,9 +11,9 @@ from pacbayes.bounds import kl_inverse
 from pacbayes.data import Data
 from pacbayes.errors import InvalidInput
 from pacbayes.experiments import experiments, read_results, referred, reproduce_affine, write_tables
-from pacbayes.experiments.affine import affine_check, risk_realisations, slope
 from pacbayes.experiments.figures import HIGHEST, grid_figure
 from pacbayes.networks import StochasticNetwork
+from pacbayes.report.affine import affine_check, risk_realisations, slope
 
 AFFINE = """
 title = "Affine"

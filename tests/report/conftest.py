@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.evidence import derived_numbers
 from pacbayes.data import as_data
-from pacbayes.runs import Config, Evaluation, RunFolder
+from pacbayes.runs import Config, Evaluation, RunFolder, certify_run, certify_run_classes, train_run
 from pacbayes.runs.folder import SplitData
 from pacbayes.runs.journal import start_journal
 from pacbayes.training import Epoch
@@ -84,3 +86,38 @@ def new_run(tmp_path: Path) -> NewRun:
         return run
 
     return make
+
+
+def _trained(path: Path, data: str, model: str) -> RunFolder:
+    stages = {"pretraining": {"epochs": 2}, "prior_training": {"epochs": 0}, "posterior": {"epochs": 2}}
+    run = train_run(Config().with_options({"data": data, "model": model, **stages}), path)
+    certify_run(run, bound="best", draws=1000, test_draws=3, seed=1)
+    return run
+
+
+@pytest.fixture(scope="session")
+def _image_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = _trained(tmp_path_factory.mktemp("images") / "run", "digits", "mlp")
+    certify_run_classes(run, draws=1000, seed=1)
+    return run.path
+
+
+@pytest.fixture
+def image_run(_image_run: Path, tmp_path: Path) -> RunFolder:
+    """A real run on images, of a moment, certified with its classes; a copy of one's own."""
+    return RunFolder(shutil.copytree(_image_run, tmp_path / "image-run"))
+
+
+@pytest.fixture(scope="session")
+def _table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("table")
+    generator = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    np.savez(folder / "table.npz", x=np.eye(9)[y] + generator.normal(size=(90, 9)), y=y)
+    return _trained(folder / "run", str(folder / "table.npz"), "mlp").path
+
+
+@pytest.fixture
+def table_run(_table_run: Path, tmp_path: Path) -> RunFolder:
+    """A real run on a table of numbers without a test part; a copy of one's own."""
+    return RunFolder(shutil.copytree(_table_run, tmp_path / "table-run"))

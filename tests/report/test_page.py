@@ -94,13 +94,13 @@ def test_the_page_is_well_formed_and_loads_nothing(new_run):
     assert not [name for name in names if name.startswith("on")]
     assert not re.search(r"url\(|@import|javascript:", text)
     assert set(re.findall(r"https?://[^\"\s]*", text)) == {"http://www.w3.org/2000/svg"}
-    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:") in page.attributes
 
 
 def test_the_pictures_are_xml_with_words_for_those_who_do_not_see_them(new_run):
     text, page = read(new_run())
     found = pictures(text)
-    assert len(found) == 5
+    assert len(found) == 6
     identifiers = [value for name, value in page.attributes if name == "id"]
     assert len(set(identifiers)) == len(identifiers)
     for svg in found:
@@ -152,7 +152,7 @@ def test_a_data_free_run_has_two_curves_and_says_why_there_is_no_hold_out_bound(
         history=history, config=Config(prior="data-free"), evaluation=Evaluation(0.1, 0.1, 1, 1, None), name="free"
     )
     text, page = read(run)
-    assert len(pictures(text)) == 3
+    assert len(pictures(text)) == 4
     assert "it is for priors that have learnt from data" in page.text
 
 
@@ -190,7 +190,7 @@ def test_the_same_folder_gives_the_same_bytes(new_run):
 )
 def test_extreme_certificates_have_a_page(new_run, new_certificate, extreme):
     text, page = read(new_run(new_certificate(**extreme)))
-    assert len(pictures(text)) == 5
+    assert len(pictures(text)) == 6
     assert not {"nan", "inf"} & set(re.findall(r"[a-z]+", text.lower()))
 
 

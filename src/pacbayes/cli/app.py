@@ -15,6 +15,7 @@ from pacbayes.certificates import BOUNDS, Certificate, comparison_table
 from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.cli.bench import bench
+from pacbayes.cli.compare import card, compare
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable, together
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
@@ -33,7 +34,7 @@ from pacbayes.runs import (
     train_run,
     verify_run,
 )
-from pacbayes.runs.journal import EVENTS, check_files
+from pacbayes.runs.journal import EVENTS, check_certified, check_files
 from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
@@ -180,12 +181,21 @@ def verify(
 
 
 @app.command()
-def report(run: Run) -> None:
-    """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else."""
+def report(
+    run: Run,
+    data: DataPlace = None,
+    examples: Annotated[
+        bool, typer.Option("--examples/--no-examples", help="Show examples of the data that the network errs on.")
+    ] = True,
+) -> None:
+    """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else.
+
+    Where the data are at hand, it shows examples that the network errs on; leave them out if the page is for others
+    and the data are not.
+    """
     folder = RunFolder.open(run)
-    if os.path.lexists(folder.certificate_file):
-        check_files(folder, [*EVENTS["trained"], *EVENTS["certified"]])
-    print(f"Written: {write_report(folder)}")
+    check_certified(folder)
+    print(f"Written: {write_report(folder, data=data, examples=examples)}")
 
 
 @app.command()
@@ -229,6 +239,8 @@ def predict(
         errors.print(f"No certificate yet: run 'pacbayes certify {run}'.", highlight=False)
 
 
+app.command()(compare)
+app.command()(card)
 app.command()(sign)
 app.command()(reproduce)
 app.command()(bench)

@@ -9,10 +9,12 @@ import typer
 
 from pacbayes import processes
 from pacbayes.cli.progress import TrainingBar, together
+from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.data import available, load
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
 from pacbayes.runs import Config, train_run
+from pacbayes.training import Epoch
 
 _DATA = ", ".join(name for name, _ in available())
 _MODELS = ", ".join(ARCHITECTURES)
@@ -112,6 +114,9 @@ def train(
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, help="At most one checkpoint in this many seconds; 0 for every epoch.")
     ] = 10.0,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Log the epochs to this folder for TensorBoard, which must be installed.")
+    ] = None,
 ) -> None:
     """Train a prior and a posterior, and leave them in a run folder.
 
@@ -139,14 +144,25 @@ def train(
         if resume and (given or config is not None or overwrite):
             raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
         settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
-        run = train_run(
-            settings,
-            out,
-            resume=resume,
-            overwrite=overwrite,
-            checkpoint_seconds=checkpoint_seconds,
-            watch=bar,
-        )
+        log = None if tensorboard is None or not processes.first() else TensorBoardLog(tensorboard)
+
+        def watch(stage: str, total: int, epoch: Epoch) -> None:
+            bar(stage, total, epoch)
+            if log is not None:
+                log(stage, total, epoch)
+
+        try:
+            run = train_run(
+                settings,
+                out,
+                resume=resume,
+                overwrite=overwrite,
+                checkpoint_seconds=checkpoint_seconds,
+                watch=watch,
+            )
+        finally:
+            if log is not None:
+                log.close()
         if settings is not None and processes.first():
             print(load(settings.data, folder=settings.data_folder or None).summary())
         print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")

@@ -17,8 +17,8 @@ import torch
 
 from pacbayes.certificates.certify import versions
 from pacbayes.errors import RunError
-from pacbayes.experiments.affine import affine_check
 from pacbayes.experiments.catalogue import Row
+from pacbayes.report.affine import affine_check
 from pacbayes.runs import RunFolder, certify_run
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.train import Watch, trained_network, training_run

@@ -58,8 +58,8 @@ def stochastic(
 class StochasticNetwork(nn.Module):
     """Prior P and posterior Q over the weights of a model.
 
-    All means lie in one flat vector and all rhos in another (s = |rho|^1.5), hidden layers first, the last layer at
-    the end; so the divergence, the optimiser and the checkpoints see four tensors whatever the architecture.
+    All means lie in one flat vector and all rhos in another (``s = |rho|^1.5``), hidden layers first, the last layer
+    at the end; so the divergence, the optimiser and the checkpoints see four tensors whatever the architecture.
     """
 
     prior_mean: Tensor

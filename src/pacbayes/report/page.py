@@ -1,15 +1,21 @@
-"""The report of a run: one HTML page that needs nothing else, made from the files of its folder alone."""
+"""The report of a run: one HTML page that needs nothing else, made from its folder, and its data if at hand."""
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.certificate import percent
+from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import write_atomically
+from pacbayes.report.affine import affine_svgs
+from pacbayes.report.bars import bars_svg, bounds_bars, class_bars
 from pacbayes.report.curves import Curve, curves_svg
 from pacbayes.report.decomposition import decomposition_svg
+from pacbayes.report.examination import Examination, examine
 from pacbayes.report.explanations import explained
 from pacbayes.report.records import read_evaluation, read_history
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
@@ -18,17 +24,33 @@ from pacbayes.runs.journal import note
 from pacbayes.training import Epoch
 
 
-def write_report(run: RunFolder) -> Path:
-    """Write ``report.html`` into the run folder; the same folder gives the same bytes."""
+def write_report(run: RunFolder, *, data: str | None = None, examples: bool = True) -> Path:
+    """Write ``report.html`` into the run folder; the same folder and data give the same bytes on one machine.
+
+    ``data`` is where the data are now, if not where config.toml says. Without ``examples`` no example of the data
+    stands in the page, which may be for others to read.
+    """
     certificate = run.certificate()
     evaluation = read_evaluation(run.path / "evaluation.json")
     config = run.config()
     stages = read_history(run.history_file)
     kept = _kept(stages["posterior"], config) if "posterior" in stages else None
-    page = _render(
+    decomposed = decomposition_svg(certificate, evaluation)
+    classes = read_classes(run, certificate)
+    seen = _examined(run, certificate, data)
+    names = list(seen.class_names if seen else ()) or [f"class {y}" for y in range(len(classes.m) if classes else 0)]
+    page = render(
+        "page.html",
         certificate=certificate,
         risk_bound=percent(certificate.risk_bound),
-        decomposition=decomposition_svg(certificate, evaluation),
+        decomposition=decomposed,
+        bounds=bars_svg("bounds", "Bounds for the same counts", bounds_bars(certificate, evaluation)),
+        classes=classes,
+        class_names=names,
+        class_bars=bars_svg("classes", "Certified risk of each class", class_bars(classes, names)) if classes else "",
+        mistakes=seen.mistakes if seen and examples else None,
+        affine=seen.affine if seen else None,
+        affine_pictures=affine_svgs(seen.affine) if seen and seen.affine else [],
         evaluation=evaluation,
         config=config,
         config_text=config.to_toml(),
@@ -36,31 +58,50 @@ def write_report(run: RunFolder) -> Path:
         epochs=len(stages.get("posterior", ())),
         kept=kept,
         groups=explained(certificate),
-        light=LIGHT,
-        dark=DARK,
-        font=FONT,
-        figure_style=style(BY_VARIABLE),
     )
     path = run.path / "report.html"
-    # JSON may hold halves of characters, which UTF-8 may not.
-    write_atomically(path, page.encode("utf-8", "xmlcharrefreplace"))
+    write_atomically(path, page)
     note(run, "reported")
     return path
 
 
-def _render(**values: Any) -> str:
-    from jinja2 import Environment, StrictUndefined
+def render(template: str, **values: Any) -> bytes:
+    """A page from its template, in the colours of the pictures."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    template = resources.files("pacbayes.report").joinpath("page.html").read_text("utf-8")
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    return environment.from_string(template).render(**values)
+        loader=FunctionLoader(lambda name: resources.files("pacbayes.report").joinpath(name).read_text("utf-8")),
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    look = {"light": LIGHT, "dark": DARK, "font": FONT, "figure_style": style(BY_VARIABLE)}
+    # JSON may hold halves of characters, which UTF-8 may not.
+    return environment.get_template(template).render(**look, **values).encode("utf-8", "xmlcharrefreplace")
+
+
+def read_classes(run: RunFolder, certificate: Certificate) -> ClassCertificate | None:
+    """The certificate of the classes, if there is one; one that does not hold for this network is refused."""
+    path = run.path / "classes.json"
+    if not os.path.lexists(path):
+        return None
+    classes = ClassCertificate.from_json(run.read("classes.json"), str(path))
+    if classes.check() or classes.posterior_fingerprint != certificate.posterior_fingerprint:
+        raise RunError(f"{path} does not hold for this network, and is not reported: see 'pacbayes verify {run.path}'")
+    return classes
+
+
+def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Examination | None:
+    """None where the data are not at hand, unless their place was named."""
+    try:
+        return examine(run, certificate, data)
+    except PacBayesError:
+        if data is not None:
+            raise
+        return None
 
 
 def _kept(epochs: list[Epoch], config: Config) -> int:
     """The epoch whose weights are the posterior: the first of the smallest bound, or the last."""
-    if config.posterior.keep == "last":
+    if config.posterior.keeps_last:
         return len(epochs) - 1
     return min(range(len(epochs)), key=lambda number: epochs[number].bound)
 

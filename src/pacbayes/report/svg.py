@@ -47,7 +47,9 @@ def style(colours: Mapping[str, str]) -> str:
         f".figure .axis{{stroke:{soft};stroke-width:1}}",
         f".figure .whisker{{stroke:{ink};stroke-width:1.5}}",
         f".figure .kept{{stroke:{soft};stroke-width:1.5;stroke-dasharray:2 3}}",
+        f".figure .band{{fill:{line}}}",
         ".figure .curve{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}",
+        ".figure .dashed{stroke-dasharray:5 4}",
     ]
     for name in ("empirical", "monte-carlo", "log", "kl", "compared"):
         rules.append(f".figure .{name}{{fill:{colours[name]}}}")

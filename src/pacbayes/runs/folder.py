@@ -127,9 +127,9 @@ class RunFolder:
         """The content of a file of the run, which must be a plain file of a reasonable size."""
         return read_plain_file(self.path / name, FILES[name])
 
-    def data(self, place: str | None = None) -> SplitData:
+    def data(self, place: str | None = None, *, download: bool = True) -> SplitData:
         """The data of the run, from where they were or another place; refused if they are not those it began with."""
-        data = training_data(self.config().with_data_at(place))
+        data = training_data(self.config().with_data_at(place), download=download)
         self.check_data(data)
         return data
 
@@ -240,20 +240,20 @@ def device_named(name: str) -> torch.device:
     return device
 
 
-def training_data(config: Config) -> SplitData:
+def training_data(config: Config, *, download: bool = True) -> SplitData:
     """The two parts of the split, or no prior data and everything."""
     with processes.in_turn():
-        data = load(config.data, "train", folder=config.data_folder or None)
+        data = load(config.data, "train", folder=config.data_folder or None, download=download)
     if not config.learns_prior:
         return SplitData(None, data)
     return SplitData(*split(data, config.prior_fraction, config.seed))
 
 
-def test_data(config: Config, shape: tuple[int, ...]) -> Data | None:
+def test_data(config: Config, shape: tuple[int, ...], *, download: bool = True) -> Data | None:
     """The test part, if the dataset has one."""
     try:
         with processes.in_turn():
-            data = load(config.data, "test", folder=config.data_folder or None)
+            data = load(config.data, "test", folder=config.data_folder or None, download=download)
     except MissingData:
         return None
     if data.shape != shape:

@@ -7,6 +7,7 @@ changed byte in any file of the run is found, in the journal itself too, and eve
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,12 @@ def check_files(run: RunFolder, names: Iterable[str]) -> None:
     for name in names:
         if name not in recorded or sha256(run.read(name)) != recorded[name]:
             raise RunError(f"{run.path / name} is not the file that this run wrote: see 'pacbayes verify {run.path}'")
+
+
+def check_certified(run: RunFolder) -> None:
+    """Refuse a trained run or a certificate, if there is one, that is not what the journal says."""
+    issued = [name for event in ("certified", "classes certified") for name in EVENTS[event]]
+    check_files(run, [*EVENTS["trained"], *(name for name in issued if os.path.lexists(run.path / name))])
 
 
 def _line(text: str) -> Line | None:

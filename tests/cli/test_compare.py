@@ -1,0 +1,57 @@
+"""``compare``, ``card`` and ``train --tensorboard`` through the entry point."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+
+@pytest.fixture
+def run(tmp_path, data_file, tiny, pacbayes_main):
+    path = tmp_path / "run"
+    assert pacbayes_main("train", "--data", data_file(tmp_path / "d.npz"), "--out", path, *tiny).status == 0
+    assert pacbayes_main("certify", path, "--draws", 200, "--test-draws", 2).status == 0
+    return path
+
+
+def test_compare_and_card(run, pacbayes_main, tmp_path):
+    shown = pacbayes_main("compare", run, run, "--out", tmp_path / "page.html")
+    assert shown.status == 0 and shown.out.count("learnt on 50 %") == 2 and "certified risk" in shown.out
+    assert (tmp_path / "page.html").is_file() and "Written" in shown.out
+    card = pacbayes_main("card", run)
+    assert card.status == 0 and card.out.startswith("# A certified classifier")
+    assert pacbayes_main("card", run, "--out", tmp_path / "card.md").status == 0
+    assert (tmp_path / "card.md").read_text() == card.out
+    # Neither leaves anything in the folder.
+    assert pacbayes_main("verify", run).status == 0
+    refused = pacbayes_main("compare", run, tmp_path)
+    assert refused.status == 1 and "is not a run folder" in refused.err
+
+
+def test_tensorboard_is_asked_for_before_any_work(tmp_path, data_file, tiny, pacbayes_main, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    data, out = data_file(tmp_path / "d.npz"), tmp_path / "run"
+    result = pacbayes_main("train", "--data", data, "--out", out, "--tensorboard", tmp_path / "log", *tiny)
+    assert result.status == 1 and "pip install tensorboard" in result.err and not out.exists()
+
+
+def test_every_epoch_is_logged(tmp_path, data_file, tiny, pacbayes_main, monkeypatch):
+    logged = []
+
+    class Writer:
+        def __init__(self, folder):
+            logged.append(folder)
+
+        def add_scalar(self, name, value, step):
+            logged.append((name, step))
+
+        def close(self):
+            logged.append("closed")
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
+    data, out = data_file(tmp_path / "d.npz"), tmp_path / "run"
+    assert pacbayes_main("train", "--data", data, "--out", out, "--tensorboard", tmp_path / "log", *tiny).status == 0
+    assert logged[0] == str(tmp_path / "log") and logged[-1] == "closed"
+    assert {("pretraining/risk", 1), ("prior/objective", 0), ("posterior/bound", 1), ("posterior/kl", 0)} <= set(logged)
