@@ -108,7 +108,7 @@ def _with_all(communicate: Callable[[], object]) -> None:
     except RuntimeError as error:
         raise ProcessLost(
             "another process of this run has ended or cannot be reached: see its own message. A training goes on with "
-            "--resume, with any number of processes"
+            f"--resume, with any number of processes ({str(error).splitlines()[0][:200]})"
         ) from error
 
 

@@ -65,7 +65,11 @@ class Rows:
     def of_examples(self, shape: tuple[int, ...], axis: int) -> Tensor:
         whole = list(shape)
         whole[axis] = self.total
-        return self.normals(tuple(whole)).narrow(axis, self.start, self.stop - self.start)
+        drawn = self.normals(tuple(whole))
+        if shape[axis] == self.total:
+            return drawn
+        # A copy, so that the rest is not kept with it until the gradient is taken.
+        return drawn.narrow(axis, self.start, self.stop - self.start).clone()
 
 
 def of_examples(normals: Normals, axis: int = 0) -> Normals:
