@@ -10,7 +10,7 @@ import pytest
 from pacbayes.certificates.certificate import percent
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
-from pacbayes.report.card import _code
+from pacbayes.report.card import _code, _escaped
 
 
 def test_the_cells_are_those_of_the_run(image_run):
@@ -62,4 +62,5 @@ def test_the_card_says_what_is_promised_and_what_is_not(image_run):
 
 
 def test_words_of_others_stay_in_their_code_span():
+    assert _escaped("a mean <b>\n# loss") == r"a mean \<b\>" + "\ufffd" + r"\# loss"
     assert _code("a`<img>`\n# b\x1b[2J") == "`a\ufffd<img>\ufffd\ufffd# b\ufffd[2J`"

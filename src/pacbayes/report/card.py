@@ -37,7 +37,7 @@ def model_card(run: RunFolder) -> str:
     lines = [
         f"# A certified classifier of {_code(config.data)}",
         "",
-        f"**{certificate.sentence()}**",
+        f"**{_escaped(certificate.sentence())}**",
         "",
         "## Model",
         "",
@@ -111,6 +111,13 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _escaped(words: str) -> str:
+    """The sentence, which may name a loss in somebody else's words: no markup, one line."""
+    return "".join(
+        f"\\{c}" if c in "\\`*_{}[]<>#|!&" else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words
+    )
 
 
 def _code(words: str) -> str:
