@@ -40,8 +40,9 @@ def torchrun_command() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def torchrun_environment() -> dict[str, str]:
-    """One thread each, and this source."""
-    return {**os.environ, "PYTHONPATH": str(Path(pacbayes.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    """One thread each, this source, and the place of a crash, should there be one."""
+    source = str(Path(pacbayes.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 @pytest.fixture(scope="session")
