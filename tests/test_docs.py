@@ -24,7 +24,10 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(pacbayes.__file__).parents[1
 
 
 def test_every_page_is_there_and_has_its_place():
-    pages = ["start", "certificate", "choose", "recipes", "paper", "api", "performance", "validity", "verify", "faq"]
+    pages = [
+        "start", "certificate", "choose", "recipes", "paper", "api", "performance", "scaling", "validity", "verify",
+        "faq",
+    ]  # fmt: skip
     assert sorted([*pages, "index"]) == sorted(PAGES)
     assert PAGES["index"].split("```{toctree}")[1].split()[1:-1] == pages
 
