@@ -154,12 +154,14 @@ def device_name(device: str) -> str:
 def commit() -> str:
     """The commit of the code that runs, with a plus where files differ from it.
 
-    Where the code was copied without its history, whoever copied it says in PACBAYES_COMMIT; else it is unknown.
+    Where the code was copied, perhaps beside an older history, whoever copied it says in PACBAYES_COMMIT.
     """
+    if said := os.environ.get("PACBAYES_COMMIT"):
+        return said
     try:
         head, changes = (_git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("PACBAYES_COMMIT", "unknown")
+        return "unknown"
     return head[:12] + ("+" if changes else "")
 
 
