@@ -20,7 +20,7 @@ from pacbayes.certificates import (
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
-from pacbayes.training import Settings, fit, freeze_prior, learn_prior, objective, scale_prior
+from pacbayes.training import Ordinary, Settings, fit, freeze_prior, learn_prior, objective, scale_prior, train_ordinary
 
 if TYPE_CHECKING:
     from pacbayes.estimator import CertifiedClassifier
@@ -31,6 +31,7 @@ __all__ = [
     "CertifiedClassifier",
     "ClassCertificate",
     "Data",
+    "Ordinary",
     "PacBayesError",
     "Settings",
     "StochasticNetwork",
@@ -53,6 +54,7 @@ __all__ = [
     "split",
     "stochastic",
     "test_error",
+    "train_ordinary",
 ]
 
 

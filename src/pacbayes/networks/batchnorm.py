@@ -1,4 +1,7 @@
-"""Two ways out of BatchNorm: fold a trained one into the layer before it, or put GroupNorm in its place."""
+"""Two ways out of BatchNorm: fold a trained one into the layer before it, or put GroupNorm in its place.
+
+And a way in, for as long as a network is trained.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.conversion import replaced
+from pacbayes.networks.conversion import output_name, replaced
 from pacbayes.networks.watch import watched
 
 _FOLDS_INTO = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -95,6 +98,40 @@ def replace_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
             if norm.affine:
                 new.weight, new.bias = norm.weight, norm.bias
             model = replaced(model, name, new.train(norm.training))
+    return model
+
+
+class _Normalised(nn.Sequential):
+    """A layer and its BatchNorm."""
+
+
+_NORM_AFTER = {
+    nn.Linear: nn.BatchNorm1d,
+    nn.Conv1d: nn.BatchNorm1d,
+    nn.Conv2d: nn.BatchNorm2d,
+    nn.Conv3d: nn.BatchNorm3d,
+}
+
+
+def with_batchnorm(model: nn.Module) -> nn.Module:
+    """The model with a BatchNorm after every Linear and Conv but the output layer; in place."""
+    output = output_name(model)
+    for name, layer in list(model.named_modules()):
+        if type(layer) in _NORM_AFTER and name != output:
+            norm = _NORM_AFTER[type(layer)](len(layer.weight)).to(layer.weight)
+            model = replaced(model, name, _Normalised(layer, norm))
+    return model
+
+
+@torch.no_grad()
+def without_batchnorm(model: nn.Module) -> nn.Module:
+    """What :func:`with_batchnorm` put in folded into the layers, which have their names again; in place."""
+    for name, pair in list(model.named_modules()):
+        if isinstance(pair, _Normalised):
+            layer, norm = pair
+            assert isinstance(norm, _BatchNorm)
+            _fold(norm, layer)
+            model = replaced(model, name, layer)
     return model
 
 

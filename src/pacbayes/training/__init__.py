@@ -3,6 +3,7 @@
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, History, fit
 from pacbayes.training.objective import freeze_prior, objective
+from pacbayes.training.ordinary import Ordinary, train_ordinary
 from pacbayes.training.priors import learn_prior
 from pacbayes.training.scale_prior import PriorScale, scale_prior
 from pacbayes.training.settings import Settings
@@ -11,6 +12,7 @@ __all__ = [
     "Checkpoint",
     "Epoch",
     "History",
+    "Ordinary",
     "PriorScale",
     "Settings",
     "fit",
@@ -18,4 +20,5 @@ __all__ = [
     "learn_prior",
     "objective",
     "scale_prior",
+    "train_ordinary",
 ]

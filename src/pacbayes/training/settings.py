@@ -78,20 +78,20 @@ class Settings:
             check_type(item.name, getattr(self, item.name), type(item.default))
         objective_named(self.objective)
         check_delta(self.delta)
-        _one_of("method", self.method, METHODS)
-        _one_of("sampling", self.sampling, SAMPLINGS)
-        _one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
-        _one_of("lam", self.lam, LAMBDAS)
-        _one_of("optimiser", self.optimiser, OPTIMISERS)
-        _one_of("divergence", self.divergence, DIVERGENCES)
-        _one_of("precision", self.precision, ("float32", "bf16"))
-        _one_of("keep", self.keep, ("auto", "best", "last"))
-        _one_of("evaluate", self.evaluate, ("pass", "running"))
-        _in_range("rate", self.rate, 0, math.inf)
-        _in_range("momentum", self.momentum, 0, 1, closed_low=True)
-        _in_range("dropout", self.dropout, 0, 1, closed_low=True)
-        _in_range("p_min", self.p_min, 0, 0.5)
-        _in_range("kappa", self.kappa, 0, math.inf, closed_low=True)
+        check_one_of("method", self.method, METHODS)
+        check_one_of("sampling", self.sampling, SAMPLINGS)
+        check_one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
+        check_one_of("lam", self.lam, LAMBDAS)
+        check_one_of("optimiser", self.optimiser, OPTIMISERS)
+        check_one_of("divergence", self.divergence, DIVERGENCES)
+        check_one_of("precision", self.precision, ("float32", "bf16"))
+        check_one_of("keep", self.keep, ("auto", "best", "last"))
+        check_one_of("evaluate", self.evaluate, ("pass", "running"))
+        check_in_range("rate", self.rate, 0, math.inf)
+        check_in_range("momentum", self.momentum, 0, 1, closed_low=True)
+        check_in_range("dropout", self.dropout, 0, 1, closed_low=True)
+        check_in_range("p_min", self.p_min, 0, 0.5)
+        check_in_range("kappa", self.kappa, 0, math.inf, closed_low=True)
         for name in ("epochs", "batch_size", "samples", "nodes"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
@@ -105,7 +105,7 @@ class Settings:
         """Settings from keyword options; an unknown one is named, with the choices."""
         names = [f.name for f in fields(cls)]
         for name in options:
-            _one_of("option", name, names)
+            check_one_of("option", name, names)
         return cls(**options)  # type: ignore[arg-type]
 
     @property
@@ -155,11 +155,13 @@ def check_type(name: str, value: object, wanted: type) -> None:
         raise InvalidInput(f"{name} is too large")
 
 
-def _one_of(what: str, value: object, choices: object) -> None:
+def check_one_of(what: str, value: object, choices: object) -> None:
+    """Refuse a value that is none of the choices, and name them."""
     if value not in list(choices):  # type: ignore[call-overload]
         raise InvalidInput(f"unknown {what} {value!r}: choose one of {', '.join(map(str, choices))}")  # type: ignore[call-overload]
 
 
-def _in_range(name: str, value: float, low: float, high: float, *, closed_low: bool = False) -> None:
+def check_in_range(name: str, value: float, low: float, high: float, *, closed_low: bool = False) -> None:
+    """Refuse a number outside (low, high), or [low, high)."""
     if not (low < value < high or (closed_low and value == low)):
         raise InvalidInput(f"{name} must lie in {'[' if closed_low else '('}{low}, {high}), and is {value}")

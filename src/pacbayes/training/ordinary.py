@@ -1,0 +1,225 @@
+"""Ordinary training by cross-entropy, as practitioners do it: the network that comes out gives a prior its means.
+
+A prior may depend on its data in any way, so here anything goes that makes a good network: augmented images, weight
+decay, smoothed labels, BatchNorm while it trains (folded away in the end), averaged weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Generator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from pacbayes.data import Data, as_data
+from pacbayes.errors import InvalidInput, NonFinite, RunError
+from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
+from pacbayes.seeds import check_seed, derived_seed
+from pacbayes.training.augmentation import augmented, parse_augmentation
+from pacbayes.training.checkpoints import Checkpoint
+from pacbayes.training.fit import Epoch, drain
+from pacbayes.training.settings import check_in_range, check_one_of, check_type
+
+WARM_UP = 0.2
+"""The share of the steps in which the rate rises to its peak; then it falls to 0 along a cosine."""
+
+
+@dataclass(frozen=True)
+class Ordinary:
+    """What ordinary training is told: SGD with Nesterov's momentum, one cycle of the rate."""
+
+    epochs: int = 30
+    rate: float = 0.1
+    """At its peak."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    """On weights; biases and BatchNorm are free."""
+    batch_size: int = 256
+    smoothing: float = 0.1
+    """The share of each label that is spread over all classes."""
+    augmentation: str = ""
+    """Changes of the images, such as "flip, shift 4, cutout 8"; see :func:`parse_augmentation`."""
+    batchnorm: bool = True
+    """A BatchNorm after every hidden Linear and Conv in training, folded into it in the end."""
+    average: float = 0.0
+    """The decay, each step, of a moving average of the weights, which is kept in their place; 0 for none."""
+    precision: str = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check_type(item.name, getattr(self, item.name), type(item.default))
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
+        check_in_range("rate", self.rate, 0, math.inf)
+        for name in ("momentum", "smoothing", "average"):
+            check_in_range(name, getattr(self, name), 0, 1, closed_low=True)
+        check_in_range("weight_decay", self.weight_decay, 0, math.inf, closed_low=True)
+        check_one_of("precision", self.precision, ("float32", "bf16"))
+        check_seed(self.seed)
+        parse_augmentation(self.augmentation)
+
+
+def train_ordinary(
+    model: nn.Module,
+    data: Any,
+    *,
+    settings: Ordinary | None = None,
+    callback: Callable[[Epoch], None] | None = None,
+    **options: Any,
+) -> nn.Module:
+    """A trained copy of the model, in evaluation mode: for prior data, and then :func:`pacbayes.stochastic`.
+
+    Options are the fields of :class:`Ordinary`, or given together as ``settings``.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> trained = train_ordinary(model, (torch.randn(64, 4), torch.arange(64) % 2), epochs=1)
+    >>> trained
+    Sequential(
+      (0): Linear(in_features=4, out_features=8, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=8, out_features=2, bias=True)
+    )
+    """
+    if settings is not None and options:
+        raise InvalidInput("give settings or options, not both")
+    if settings is None:
+        for name in options:
+            check_one_of("option", name, [f.name for f in fields(Ordinary)])
+        settings = Ordinary(**options)
+    return drain(training_ordinary(model, as_data(data), settings, callback))
+
+
+def training_ordinary(
+    model: nn.Module,
+    data: Data,
+    settings: Ordinary,
+    callback: Callable[[Epoch], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Generator[None, None, nn.Module]:
+    """:func:`train_ordinary`, pausing before each epoch; with a checkpoint it goes on where that stands."""
+    training = _Training(model, data, settings)
+    epochs: list[Epoch] = []
+    identity = {} if checkpoint is None else {"data": data.fingerprint(), **asdict(settings)}
+    if checkpoint is not None and (saved := checkpoint.load()) is not None:
+        tensors, note = saved
+        try:
+            if note["of"] != identity:
+                raise KeyError
+            epochs = [Epoch(**line) for line in note["epochs"]]
+            training.load(tensors)
+        except (KeyError, TypeError, RuntimeError):
+            raise RunError(
+                f"{checkpoint.path} is not a checkpoint of this training: delete it to start again"
+            ) from None
+    for epoch in epochs:
+        if callback is not None:
+            callback(epoch)
+    for number in range(len(epochs), settings.epochs):
+        yield
+        epochs.append(training.epoch(number))
+        if checkpoint is not None:
+            note = {"of": identity, "epochs": [asdict(e) for e in epochs]}
+            checkpoint.save(training.state(), note, now=number + 1 == settings.epochs)
+        if callback is not None:
+            callback(epochs[-1])
+    return training.result()
+
+
+class _Training:
+    """A model in training: its weights, the optimiser's velocities, the average."""
+
+    def __init__(self, model: nn.Module, data: Data, settings: Ordinary):
+        model = copy.deepcopy(model)
+        self.settings = settings
+        self.model = (with_batchnorm(model) if settings.batchnorm else model).train()
+        self.device = next(model.parameters()).device
+        self.x, self.y = data.x.to(self.device), data.y.to(self.device)
+        if self.x.dim() == 4:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        elif settings.augmentation:
+            raise InvalidInput(f"augmentation is for images, and an example has shape {list(data.shape)}")
+        self.changes = parse_augmentation(settings.augmentation)
+        self.generator = torch.Generator(self.device)
+        self.parameters = list(self.model.parameters())
+        free, decayed = ([p for p in self.parameters if (p.dim() > 1) == weights] for weights in (False, True))
+        groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.SGD(groups, lr=0.0, momentum=settings.momentum, nesterov=settings.momentum > 0)
+        self.average = (
+            AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(settings.average), use_buffers=True)
+            if settings.average
+            else None
+        )
+
+    def epoch(self, number: int) -> Epoch:
+        settings, m = self.settings, len(self.y)
+        self.generator.manual_seed(derived_seed(settings.seed, number))
+        batches = torch.randperm(m, generator=self.generator, device=self.device).split(settings.batch_size)
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        rate = 0.0
+        for place, batch in enumerate(batches):
+            # BatchNorm has no variance of a single example.
+            if len(batch) == 1 and settings.batchnorm:
+                continue
+            rate = settings.rate * _cycle((number + (place + 0.5) / len(batches)) / settings.epochs)
+            sums += self._step(batch, rate) * len(batch)
+        objective, risk = (sums / m).tolist()
+        if not math.isfinite(objective):
+            raise NonFinite(f"epoch {number}: the cross-entropy was not finite. Try a smaller rate")
+        # There is no prior yet to diverge from, and no bound.
+        return Epoch(epoch=number, rate=rate, objective=objective, risk=risk, kl=0.0, penalty=0.0, bound=1.0)
+
+    def _step(self, batch: Tensor, rate: float) -> Tensor:
+        """One step; the batch's cross-entropy and error."""
+        x, y = augmented(self.x[batch], self.changes, self.generator), self.y[batch]
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            outputs = self.model(x).float()
+        loss = F.cross_entropy(outputs, y, label_smoothing=self.settings.smoothing)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+        return torch.stack([loss.detach(), (outputs.argmax(1) != y).to(loss).mean()]).double()
+
+    def state(self) -> dict[str, Tensor]:
+        """All that outlives an epoch."""
+        tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"average.{name}": t for name, t in self.average.state_dict().items()}
+        for number, parameter in enumerate(self.parameters):
+            tensors[f"velocity.{number}"] = self.optimiser.state[parameter].get("momentum_buffer", parameter)
+        return {name: t.detach().clone() for name, t in tensors.items()}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        self.model.load_state_dict(_under("model.", tensors))
+        if self.average is not None:
+            self.average.load_state_dict(_under("average.", tensors))
+        if self.settings.momentum:
+            for number, parameter in enumerate(self.parameters):
+                self.optimiser.state[parameter]["momentum_buffer"] = tensors[f"velocity.{number}"].to(parameter)
+
+    def result(self) -> nn.Module:
+        model = self.model if self.average is None else self.average.module
+        model = without_batchnorm(model) if self.settings.batchnorm else model
+        return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def _cycle(done: float) -> float:
+    """The rate, of its peak, when this share of the training is done."""
+    if done < WARM_UP:
+        return done / WARM_UP
+    return (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,111 @@
+"""Ordinary training: it learns, BatchNorm leaves no trace but in the weights, and it goes on after any epoch."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import pacbayes as pb
+from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput, NonFinite, RunError
+from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
+from pacbayes.training import Checkpoint, Ordinary
+from pacbayes.training.fit import drain
+from pacbayes.training.ordinary import training_ordinary
+
+
+def images(n: int = 96) -> tuple[torch.Tensor, torch.Tensor]:
+    """Three classes: where the bright stripe is."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % 3
+    x = torch.randn(n, 1, 6, 6, generator=generator) * 0.3
+    x[torch.arange(n), 0, 2 * y] += 1
+    return x, y
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 12, bias=False), nn.ReLU(), nn.Linear(12, 3)
+    )
+
+
+def test_a_trained_copy_with_the_layers_of_the_original():
+    model, (x, y) = net(), images()
+    before = copy.deepcopy(model.state_dict())
+    seen = []
+    trained = pb.train_ordinary(model, (x, y), epochs=6, batch_size=32, callback=seen.append)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert not trained.training
+    # A bias takes in what a BatchNorm adds.
+    assert trained.state_dict().keys() == before.keys() | {"3.bias"}
+    assert float((trained(x).argmax(1) != y).float().mean()) < 0.05
+    assert [e.epoch for e in seen] == list(range(6)) and seen[-1].objective < seen[0].objective
+    # It can be made stochastic, and certified on other data.
+    stochastic = pb.stochastic(trained, 1e-6)
+    assert pb.certify(stochastic, images(60), draws=500, seed=1).empirical_risk < 0.1
+
+
+@pytest.mark.parametrize("options", [
+    {"batchnorm": False, "rate": 0.2}, {"average": 0.9}, {"augmentation": "shift 1, cutout 2"}, {"momentum": 0.0},
+])  # fmt: skip
+def test_every_option_learns(options):
+    x, y = images()
+    settings = {"epochs": 10, "batch_size": 32, **options}
+    trained = pb.train_ordinary(net(), (x, y), **settings)
+    assert float((trained(x).argmax(1) != y).float().mean()) < 0.1
+
+
+def test_batchnorm_comes_and_goes_and_the_function_stays():
+    model, (x, _) = with_batchnorm(net()).train(), images()
+    for _ in range(3):
+        model(x)  # statistics other than 0 and 1
+    nn.init.uniform_(model[0][1].weight)
+    model.eval()
+    expected = model(x)
+    folded = without_batchnorm(model)
+    assert not any(isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) for m in folded.modules())
+    assert torch.allclose(folded(x), expected, atol=1e-5)
+
+
+def test_the_average_is_of_the_weights_on_the_way():
+    """With a decay next to 1 the average hardly leaves the start."""
+    start = net()
+    options = {"epochs": 4, "batchnorm": False, "rate": 0.1, "batch_size": 16}
+    kept, trained = (
+        pb.train_ordinary(start, images(), **options, average=average)[5].weight for average in (0.999999, 0.0)
+    )
+    moved = (trained - start[5].weight).abs().max()
+    assert moved > 0.01 and (kept - start[5].weight).abs().max() < 0.1 * moved
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_going_on_after_any_epoch_ends_in_the_same_weights(average, tmp_path):
+    data, settings = as_data(images()), Ordinary(epochs=3, batch_size=40, augmentation="shift 1", average=average)
+    expected = drain(training_ordinary(net(), data, settings)).state_dict()
+    for stop in range(3):
+        checkpoint = Checkpoint(tmp_path / f"{stop}.safetensors")
+        training = training_ordinary(net(), data, settings, checkpoint=checkpoint)
+        for _ in range(stop + 2):
+            next(training, None)
+        training.close()
+        seen: list[pb.training.Epoch] = []
+        again = drain(training_ordinary(net(), data, settings, seen.append, Checkpoint(checkpoint.path)))
+        assert [e.epoch for e in seen] == [0, 1, 2]
+        assert all(torch.equal(t, expected[name]) for name, t in again.state_dict().items())
+    with pytest.raises(RunError, match="not a checkpoint of this training"):
+        other = Ordinary(epochs=3, batch_size=40, seed=1)
+        drain(training_ordinary(net(), data, other, checkpoint=Checkpoint(checkpoint.path)))
+
+
+def test_what_cannot_be_is_said():
+    for options in ({"rate": 0.0}, {"average": 1.0}, {"epochs": 0}, {"augmentation": "warp"}, {"colour": 1}):
+        with pytest.raises(InvalidInput):
+            pb.train_ordinary(net(), images(), **options)
+    with pytest.raises(InvalidInput, match="for images"):
+        pb.train_ordinary(nn.Linear(4, 2), (torch.randn(20, 4), torch.arange(20) % 2), augmentation="flip")
+    with pytest.raises(NonFinite, match="smaller rate"):
+        pb.train_ordinary(net(), images(), rate=1e30, batchnorm=False, epochs=3)
