@@ -112,9 +112,16 @@ def _reader(name: str) -> Callable[[str], Data] | None:
         return partial(read_csv, path, detail)
     if _is_own(name) and is_npy_folder(expanded(name)):
         return partial(read_npy_folder, expanded(name))
-    if _is_own(place) and path.is_dir():
+    if image_folder(name) is not None:
         return partial(read_image_folder, path, detail)
     return None
+
+
+def image_folder(name: str) -> tuple[Path, str] | None:
+    """(folder, side), if this is a folder of images."""
+    place, _, side = name.partition("#")
+    folder = _is_own(place) and expanded(place).is_dir() and not is_npy_folder(expanded(name))
+    return (expanded(place), side) if folder else None
 
 
 def _is_own(name: str) -> bool:

@@ -43,7 +43,7 @@ def _read(path: Path, part: str, present: tuple[tuple[str, object], ...]) -> Dat
     x, y = part_files(part)
     if missing := [name for name in (x, y) if name not in files]:
         raise MissingData(f"{path}: has no {part} part: there is no {' and no '.join(missing)} in it")
-    names = _class_names(path / CLASS_NAMES) if CLASS_NAMES in files else ()
+    names = read_class_names(path)
     labels = {name: _labels(path / name) for name in (_TRAIN[1], _TEST[1]) if name in files}
     try:
         classes = len(names) or max(map(count_classes, labels.values()))
@@ -70,10 +70,17 @@ def _labels(path: Path) -> np.ndarray:
     return np.array(labels)
 
 
-def _class_names(path: Path) -> tuple[str, ...]:
+def read_class_names(folder: Path) -> tuple[str, ...]:
+    """The lines of `classes.txt`; none if there is no such file."""
+    path = folder / CLASS_NAMES
+    if not path.is_file():
+        return ()
     if (size := path.stat().st_size) > _MAX_NAME_BYTES:
         raise DataError(f"{path}: has {size} bytes; the limit is {_MAX_NAME_BYTES}")
     try:
-        return tuple(path.read_text("utf-8").splitlines())
+        names = path.read_text("utf-8").removesuffix("\n").split("\n")
     except (UnicodeDecodeError, OSError) as error:
         raise DataError(f"{path}: not a readable list of class names ({error})") from error
+    if "" in names:
+        raise DataError(f"{path}: line {names.index('') + 1} is empty, and must name a class")
+    return tuple(names)
