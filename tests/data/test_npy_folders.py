@@ -2,10 +2,13 @@
 
 import copy
 import io
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pacbayes.data import as_data, load, load_inputs, split
 from pacbayes.data.streamed import Streamed, on_device
@@ -161,6 +164,20 @@ def test_headers_that_lie_are_refused(tmp_path, raw, message):
     for read in (load, load_inputs):
         with pytest.raises(DataError, match=message):
             read(place)
+
+
+PLAIN = header((4, 3)) + np.arange(12, dtype="<f4").tobytes()
+
+
+@settings(deadline=None)
+@given(place=st.integers(0, len(header((4, 3))) - 1), byte=st.integers(0, 255))
+@pytest.mark.filterwarnings("ignore")
+def test_a_damaged_header_gives_numbers_or_a_data_error(tmp_path_factory, place, byte):
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    path.mkdir(exist_ok=True)
+    (path / "x.npy").write_bytes(PLAIN[:place] + bytes([byte]) + PLAIN[place + 1 :])
+    with suppress(DataError):
+        assert load_inputs(path)[:].numel() in (12, 24)
 
 
 def test_a_file_that_changes_under_way_is_noticed(tmp_path):

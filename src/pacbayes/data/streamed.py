@@ -37,6 +37,9 @@ class Streamed:
         # Set once all values are known to be finite; that of a part follows.
         self.checked = values.dtype.kind != "f"
 
+    def __repr__(self) -> str:
+        return f"Streamed({list(self.shape)} from {self.file or 'memory'})"
+
     def __len__(self) -> int:
         return len(self.values) if self.places is None else len(self.places)
 
@@ -97,6 +100,8 @@ Inputs = Tensor | Streamed
 
 def on_device(x: Inputs, device: torch.device) -> Inputs:
     """Inputs to be indexed: all of them there if there is room, else copied whenever some are asked for."""
+    if isinstance(x, Tensor) and x.is_cuda:
+        return x.to(device)
     if not has_room(device, 4 * x.numel()):
         return (Streamed(x.numpy(force=True)) if isinstance(x, Tensor) else x).given_on(device)
     if isinstance(x, Tensor):
