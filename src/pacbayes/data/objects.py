@@ -82,7 +82,10 @@ def _array(value: Any, what: str) -> np.ndarray:
 
 def _room(examples: int, shape: tuple[int, ...]) -> np.ndarray:
     if (size := 4 * examples * int(np.prod(shape, dtype=object))) > MAX_BYTES:
-        raise InvalidInput(f"{examples} examples of shape {list(shape)} take {size} bytes; the limit is {MAX_BYTES}")
+        raise InvalidInput(
+            f"{examples} examples of shape {list(shape)} take {size} bytes; the limit is {MAX_BYTES}: "
+            "pacbayes.store(dataset, folder) writes them to a folder that is read as needed"
+        )
     return np.empty((examples, *shape), np.float32)
 
 

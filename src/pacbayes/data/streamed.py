@@ -108,7 +108,7 @@ def on_device(x: Inputs, device: torch.device) -> Inputs:
         return x.to(device)
     if device.type == "cpu":
         return x
-    there = torch.empty(x.shape, device=device)
+    there = torch.empty(x.shape, dtype=torch.float32, device=device)
     start = 0
     for piece in x.split(rows_of_bytes(x.shape[1:], 2**26)):
         there[start : start + len(piece)] = piece
