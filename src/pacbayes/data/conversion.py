@@ -1,5 +1,6 @@
 """`store`: any dataset as a folder of `.npy` files, written a few examples at a time, for `load` to read as needed."""
 
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +53,10 @@ def store(dataset: Any, folder: str | os.PathLike[str], part: str = "train") -> 
         data = as_data((map_array(unfinished), labels), classes=classes)
         if names and not known:
             write_atomically(target / CLASS_NAMES, _lines(names))
+        content = io.BytesIO()
+        np.save(content, data.y.numpy())
+        write_atomically(y, content.getvalue())
         unfinished.replace(x)
-        np.save(y, data.y.numpy())
     finally:
         unfinished.unlink(missing_ok=True)
     return read_npy_folder(target, part)

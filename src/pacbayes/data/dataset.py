@@ -127,7 +127,7 @@ class Data:
         return self.source is not None and len(np.unique(self.source[1])) < len(self)
 
     def _row_digests(self) -> np.ndarray:
-        """64 bits of a hash of each input: among 10⁸ rows that differ, a few may seem to recur."""
+        """64 bits of a hash of each input: the chance that any two of 10⁸ different ones are alike is 1 in 3700."""
         pieces = self.x.split(rows_of_bytes(self.shape, _PASS_BYTES))
         rows = (row for piece in pieces for row in piece.numpy(force=True))
         digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
