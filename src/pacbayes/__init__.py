@@ -17,7 +17,7 @@ from pacbayes.certificates import (
     holdout_bound,
     test_error,
 )
-from pacbayes.data import Data, load, split
+from pacbayes.data import Data, load, split, store
 from pacbayes.errors import PacBayesError
 from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
 from pacbayes.training import Ordinary, Settings, fit, freeze_prior, learn_prior, objective, scale_prior, train_ordinary
@@ -53,6 +53,7 @@ __all__ = [
     "scale_prior",
     "split",
     "stochastic",
+    "store",
     "test_error",
     "train_ordinary",
 ]

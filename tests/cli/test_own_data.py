@@ -56,6 +56,18 @@ def test_a_folder_of_images(pacbayes_main, tmp_path, tiny):
     assert predicted.status == 0 and len(predicted.out.splitlines()) == 41
 
 
+def test_images_stored_as_arrays(pacbayes_main, tmp_path, tiny):
+    source = f"{photos(tmp_path / 'photos')}#4"
+    stored = pacbayes_main("store", source, tmp_path / "stored")
+    assert stored.status == 0 and "stored: 40 examples of shape 1 x 4 x 4, 2 classes" in stored.out, stored.err
+    result = pacbayes_main("train", "--data", tmp_path / "stored", "--out", tmp_path / "run", *tiny)
+    assert result.status == 0 and "dark 50.0 %, light 50.0 %" in result.out, result.err
+    # The same examples: a run on the one is verified on the other.
+    assert pacbayes_main("certify", tmp_path / "run", "--draws", 60, "--test-draws", 2, "--data", source).status == 0
+    again = pacbayes_main("store", source, tmp_path / "stored")
+    assert again.status == 1 and len(again.err.splitlines()) == 1 and "is there already" in again.err
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("a,b\n1,2\n", "label"), ("a,label\nx,1\n", "line 2"), ("a,label\n1,1\n", "classes"), ("", "first line")],

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 
 @pytest.fixture(scope="module")
 def flags(data_file, tmp_path_factory):
-    data = data_file(tmp_path_factory.mktemp("data") / "data.npz", m=300)
+    # Read from disk, so that each process has its share of every batch and no more.
+    data = tmp_path_factory.mktemp("data")
+    with zipfile.ZipFile(data_file(data / "data.npz", m=300)) as archive:
+        archive.extractall(data)
     return (
         "--data", data, "--model", "mlp", "--batch-size", 8, "--seed", 2, "--pretraining-epochs", 4,
         "--prior-epochs", 4, "--epochs", 12, "--checkpoint-seconds", 0,

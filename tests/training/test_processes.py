@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import many_steps
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 import torch.distributed as dist
 
+import pacbayes as pb
 from pacbayes import processes
+from pacbayes.certificates.monte_carlo import independent_errors
+from pacbayes.data.streamed import Streamed
 from pacbayes.networks.distributions import Rows, of_examples
 from pacbayes.processes import Share
+from pacbayes.training.engine import PlainEngine
+from pacbayes.training.stage import Stage
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +59,37 @@ def test_shares_are_a_partition(count, total, monkeypatch):
         weights.append(share.weight)
         rows += range(share.start, share.stop) if share.weight else ()
     assert rows == list(range(total)) and sum(weights) == pytest.approx(1)
+
+
+def test_each_process_reads_its_share_of_data_on_disk(tmp_path, monkeypatch):
+    """Of every batch in training, of the evaluation, and of the draws: once each, by one of three processes."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
+    np.save(tmp_path / "y.npy", np.arange(50) % 2)
+    data = pb.load(tmp_path)
+    stage = Stage(pb.stochastic(pb.build("mlp", (3,), 2)), data, pb.Settings(batch_size=12))
+    reads, read = [], Streamed.read
+    monkeypatch.setattr(Streamed, "read", lambda self, rows: reads.append(rows.tolist()) or read(self, rows))
+    monkeypatch.setattr(processes, "size", lambda: 3)
+    monkeypatch.setattr(processes, "_with_all", lambda communicate: None)
+    monkeypatch.setattr("pacbayes.certificates.monte_carlo.chunk_size", lambda net, data: 7)
+    engine = PlainEngine(stage)
+    work = {
+        "epoch": lambda: engine.epoch(0, 0.0),
+        "risk": engine.risk,
+        "draws": lambda: independent_errors(stage.net, data, 2 * len(data), 1),
+    }
+    for name, run in work.items():
+        shares = []
+        for rank in range(3):
+            monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+            reads.clear()
+            run()
+            shares.append([list(rows) for rows in reads])
+        if name != "draws":  # in batches of 12, 12, 12, 12 and 2 rows: one of the three has none of the last
+            assert [len(rows) for rows in shares[0]] == [4, 4, 4, 4, 1], name
+            shares[0].pop()
+        seen = sorted(row for share in shares for rows in share for row in rows)
+        assert seen == sorted([*range(50)] * (2 if name == "draws" else 1)), name
 
 
 def test_rows_of_the_noise_of_a_batch():

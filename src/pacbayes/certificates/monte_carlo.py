@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pacbayes import processes
 from pacbayes.bounds.riemann import misclassification_upper
 from pacbayes.data import Data, as_data
+from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import Gaussian
 from pacbayes.networks.layers import StochasticConv, StochasticLayer
@@ -127,7 +128,7 @@ def _totals(
     device = net.mean.device
     start = derived_seed(seed, *_INDEPENDENT)
     generator = torch.Generator(device)
-    x, y = data.x.to(device), data.y.to(device)
+    x, y = on_device(data.x, device), data.y.to(device)
     visits = _visits(len(data), draws, chunk_size(net, data), generator.manual_seed(start))
     mine = range(processes.rank(), len(visits), processes.size())
     total = torch.zeros(shape, dtype=torch.int64, device=device)
@@ -172,16 +173,18 @@ def shared_errors(
     start = derived_seed(seed, *_SHARED)
     generator = torch.Generator(net.mean.device)
     size = chunk_size(net, data, per_example_weights=False)
-    x_all, y_all = data.x.to(net.mean.device), data.y.to(net.mean.device)
-    chunks = list(zip(x_all.split(size), y_all.split(size), strict=True))
+    x_all, y_all = on_device(data.x, net.mean.device), data.y.to(net.mean.device)
     counts = torch.zeros(draws, dtype=torch.int64, device=net.mean.device)
-    for draw in range(processes.rank(), draws, processes.size()):
-        for x, y in chunks:
-            # The same seed for every chunk of a pass: the same weights.
+    seen = 0
+    # All draws of one chunk, then of the next: data that are on disk are read once.
+    for x, y in zip(x_all.split(size), y_all.split(size), strict=True):
+        for draw in range(processes.rank(), draws, processes.size()):
+            # The same seed for every chunk: the same weights.
             generator.manual_seed(_stream(start, draw))
             counts[draw] += _wrong(net(x, "shared", generator), y).sum()
-        if progress is not None:
-            progress((draw + 1) / draws)
+            if progress is not None:
+                progress((seen + len(y) * (draw + 1) / draws) / len(data))
+        seen += len(y)
     return processes.add(counts).tolist()
 
 

@@ -19,6 +19,7 @@ from pacbayes.cli.compare import card, compare
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable, together
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
+from pacbayes.cli.store import store
 from pacbayes.cli.train import train
 from pacbayes.data import load_inputs
 from pacbayes.errors import InvalidInput, RunError
@@ -204,8 +205,8 @@ def predict(
     data: Annotated[
         str,
         typer.Argument(
-            help="A .npz file with an array x, a .csv file with the training data's columns in their order, a folder "
-            "of images (photos#64), or the name of a dataset (its test part)."
+            help="A .npz file with an array x or a folder with x.npy, a .csv file with the training data's columns in "
+            "their order, a folder of images (photos#64), or the name of a dataset (its test part)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Write the labels to this CSV file, not to the screen.")] = None,
@@ -242,6 +243,7 @@ def predict(
 app.command()(compare)
 app.command()(card)
 app.command()(sign)
+app.command()(store)
 app.command()(reproduce)
 app.command()(bench)
 

@@ -26,8 +26,9 @@ def train(
     data: Annotated[
         str | None,
         typer.Option(
-            help=f"{_DATA}; or a .npz file (arrays x and y), a .csv file (data.csv#column names the labels), or a "
-            "folder of images, one folder a class (photos#64 scales them). [default: digits]"
+            help=f"{_DATA}; or a .npz file (arrays x and y), a .csv file (data.csv#column names the labels), a "
+            "folder of images, one folder a class (photos#64 scales them), or a folder with x.npy and y.npy, which "
+            "need not fit into memory (see 'pacbayes store'). [default: digits]"
         ),
     ] = None,
     data_folder: Annotated[

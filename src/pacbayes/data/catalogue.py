@@ -10,7 +10,6 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
-from torch import Tensor
 
 from pacbayes.data.csv_tables import read_csv, read_csv_inputs
 from pacbayes.data.dataset import Data
@@ -18,9 +17,11 @@ from pacbayes.data.download import download as fetch
 from pacbayes.data.download import unpack
 from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, expanded, find_file
 from pacbayes.data.image_folders import read_image_folder
+from pacbayes.data.npy_folders import is_npy_folder, read_npy_folder, read_npy_inputs
 from pacbayes.data.npz import read_npz, read_npz_inputs
 from pacbayes.data.pixels import Pixels
 from pacbayes.data.published import ENTRIES, Entry, File, Part
+from pacbayes.data.streamed import Inputs
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 # Two-class versions, as in much of the literature: the first five classes against the last five.
@@ -41,7 +42,8 @@ def load(
 
     name: one of `available()`; or a path that ends in `.npz` (arrays x, y; x_test, y_test for the test part); or one
     that ends in `.csv`, with `#column` behind it to say which holds the labels; or a folder of images, one subfolder a
-    class, with `#64` behind it to scale them to 64 x 64 pixels.
+    class, with `#64` behind it to scale them to 64 x 64 pixels; or a folder with x.npy and y.npy (x_test.npy,
+    y_test.npy), whose inputs are not held in memory but read as they are needed.
     folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
     them is downloaded into the cache, unless `download` is False.
     """
@@ -74,7 +76,7 @@ def find(
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InvalidInput(
             f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz or .csv, or "
-            f"that of a folder of images{hint}"
+            f"that of a folder of images or of .npy files{hint}"
         )
     folders = data_folders(folder)
     data = _load_entry(original, ENTRIES[original], part, folders, download)
@@ -83,11 +85,11 @@ def find(
 
 def load_inputs(
     name: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, download: bool = True
-) -> Tensor:
+) -> Inputs:
     """Inputs to predict, float32 [m, ...], with labels or without.
 
-    The array x of a `.npz` file; the columns of a `.csv` file but for that of the labels, in their order; all images of
-    a folder with subfolders; or the test part of a dataset of the catalogue.
+    The array x of a `.npz` file or of a folder of `.npy` files; the columns of a `.csv` file but for that of the
+    labels, in their order; all images of a folder with subfolders; or the test part of a dataset of the catalogue.
     """
     name = os.fspath(name)
     place, _, detail = name.partition("#")
@@ -95,6 +97,8 @@ def load_inputs(
         return read_npz_inputs(expanded(name))
     if place.endswith(".csv"):
         return read_csv_inputs(expanded(place), detail)
+    if _is_own(name) and is_npy_folder(expanded(name)):
+        return read_npy_inputs(expanded(name))
     return load(name, "test" if _reader(name) is None else "train", folder=folder, download=download).x
 
 
@@ -106,9 +110,22 @@ def _reader(name: str) -> Callable[[str], Data] | None:
     path = expanded(place)
     if place.endswith(".csv"):
         return partial(read_csv, path, detail)
-    if place and place not in ENTRIES and place not in _BINARY and path.is_dir():
+    if _is_own(name) and is_npy_folder(expanded(name)):
+        return partial(read_npy_folder, expanded(name))
+    if image_folder(name) is not None:
         return partial(read_image_folder, path, detail)
     return None
+
+
+def image_folder(name: str) -> tuple[Path, str] | None:
+    """(folder, side), if this is a folder of images."""
+    place, _, side = name.partition("#")
+    folder = _is_own(place) and expanded(place).is_dir() and not is_npy_folder(expanded(name))
+    return (expanded(place), side) if folder else None
+
+
+def _is_own(name: str) -> bool:
+    return bool(name) and name not in ENTRIES and name not in _BINARY
 
 
 def available() -> list[tuple[str, str]]:

@@ -1,9 +1,8 @@
-"""`Data`: labelled examples in memory, checked once so that nothing downstream has to."""
+"""`Data`: labelled examples, checked once so that nothing downstream has to."""
 
 import hashlib
 import json
 import operator
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,21 +14,26 @@ from torch import Tensor
 
 from pacbayes.data.labels import number_labels
 from pacbayes.data.objects import arrays_of
+from pacbayes.data.streamed import Inputs, Streamed, rows_of_bytes
 from pacbayes.errors import InvalidInput
 
 # Labels beyond this are a mistake (a hash, a time stamp), and would not fit the arithmetic below.
 LABEL_LIMIT = 2**31
 
+# How much is in memory at a time when all the inputs are passed over.
+_PASS_BYTES = 2**22
+
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Labelled examples in memory.
+    """Labelled examples.
 
-    x: float32, [m, ...], finite; y: int64, [m], each in 0..classes-1; class_names: none, or one a class.
-    The tensors are not to be changed in place: the fingerprint is computed once.
+    x: float32, [m, ...], finite: a tensor, or what is read from a file as it is needed (`x[rows]` and `x[:]` are
+    tensors in either case); y: int64, [m], each in 0..classes-1; class_names: none, or one a class.
+    Nothing is to be changed in place: the fingerprint is computed once.
     """
 
-    x: Tensor
+    x: Inputs
     y: Tensor
     classes: int
     name: str = "data"
@@ -47,7 +51,7 @@ class Data:
             raise InvalidInput(f"{len(self.class_names)} class names for {self.classes} classes")
         if self.x.dtype != torch.float32 or self.y.dtype != torch.int64:
             raise InvalidInput(f"x must be float32 and y int64, not {self.x.dtype} and {self.y.dtype}; see as_data")
-        _check_inputs(self.x)
+        check_inputs(self.x)
         if self.y.ndim != 1:
             raise InvalidInput(f"y must hold one label an example, shape [m], not {list(self.y.shape)}")
         if len(self.x) != len(self.y):
@@ -56,6 +60,10 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Data":
+        # A network remembers its data; a copy of it needs none of its own.
+        return self
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,9 +101,11 @@ class Data:
         outside = (chosen < 0) | (chosen >= len(self))
         if outside.any():
             raise InvalidInput(f"index {chosen[outside.argmax()]} is outside 0..{len(self) - 1}")
-        rows = torch.from_numpy(chosen.astype(np.int64)).to(self.x.device)
+        chosen = chosen.astype(np.int64)
+        rows = torch.from_numpy(chosen).to(self.y.device)
         whole, places = self.source or (self, np.arange(len(self)))
-        return replace(self, x=self.x[rows], y=self.y[rows], source=(whole, places[chosen]))
+        x = self.x.take(chosen) if isinstance(self.x, Streamed) else self.x[rows]
+        return replace(self, x=x, y=self.y[rows], source=(whole, places[chosen]))
 
     def overlaps(self, other: "Data") -> bool:
         """Whether the two hold some of the same examples.
@@ -106,17 +116,22 @@ class Data:
         (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
         if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
             return bool(np.isin(places, other_places).any())
-        rows, theirs = self._row_digests(), set(other._row_digests())
-        recurring = sum(count for count in Counter(rows).values() if count > 1)
-        return sum(row in theirs for row in rows) > 0.01 * len(rows) + recurring
+        rows, theirs = self._row_digests(), other._row_digests()
+        counts = np.unique(rows, return_counts=True)[1]
+        recurring = counts[counts > 1].sum()
+        return bool(np.isin(rows, theirs).sum() > 0.01 * len(rows) + recurring)
 
     @property
     def repeats(self) -> bool:
         """Whether `take` was given an index twice: examples that are counted more often than they were drawn."""
         return self.source is not None and len(np.unique(self.source[1])) < len(self)
 
-    def _row_digests(self) -> list[bytes]:
-        return [hashlib.blake2b(x.tobytes(), digest_size=16).digest() for x in self.x.flatten(1).numpy(force=True)]
+    def _row_digests(self) -> np.ndarray:
+        """64 bits of a hash of each input: the chance that any two of 10⁸ different ones are alike is 1 in 3700."""
+        pieces = self.x.split(rows_of_bytes(self.shape, _PASS_BYTES))
+        rows = (row for piece in pieces for row in piece.numpy(force=True))
+        digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+        return np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(self))
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of shape, classes and every value: equal data, and only it, has an equal fingerprint.
@@ -127,8 +142,8 @@ class Data:
 
     def fingerprint_of(self, indices: np.ndarray) -> str:
         """The fingerprint of `take(indices)`, which is not made: large data need no second copy."""
-        x, y = self.x.numpy(force=True), self.y.numpy(force=True)
-        return fingerprint_of_rows(lambda rows: x[rows], y, indices, self.shape, self.classes)
+        read = self.x.read if isinstance(self.x, Streamed) else self.x.numpy(force=True).__getitem__
+        return fingerprint_of_rows(read, self.y.numpy(force=True), indices, self.shape, self.classes)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -141,8 +156,9 @@ def fingerprint_of_rows(
     """What `Data.fingerprint` is of: a header, the inputs at `rows`, a few at a time, and their labels."""
     header = json.dumps({"classes": classes, "shape": [len(rows), *shape]}, sort_keys=True)
     digest = hashlib.sha256(f"pacbayes-data-1 {header}\n".encode())
-    for start in range(0, len(rows), 512):
-        digest.update(np.ascontiguousarray(inputs(rows[start : start + 512]), "<f4").data)
+    step = rows_of_bytes(shape, _PASS_BYTES)
+    for start in range(0, len(rows), step):
+        digest.update(np.ascontiguousarray(inputs(rows[start : start + step]), "<f4").data)
     digest.update(np.ascontiguousarray(y[rows], "<i8").data)
     return digest.hexdigest()
 
@@ -152,6 +168,7 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
 
     x: numbers, [m, ...]; y: whole numbers or words, [m]. `classes` defaults to the number of words, or to the largest
     label plus one. Also a torch `Dataset` of pairs (each read once) and a Hugging Face dataset of numbers or images.
+    An x that is mapped from a file, `np.load("x.npy", mmap_mode="r")`, is not copied but read as it is needed.
     """
     if isinstance(data, Data):
         if classes is not None and classes != data.classes:
@@ -170,13 +187,18 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     if (words := _words(data[1])) is not None:
         values, class_names = number_labels(words, class_names)
         data = data[0], values
-    x, labels = as_inputs(data[0]), _labels(data[1])
+    x, labels = Streamed(data[0]) if _mapped(data[0]) else as_inputs(data[0]), _labels(data[1])
     if len(labels) != len(x):
         raise InvalidInput(f"x has {len(x)} examples but y has {len(labels)} labels")
     if classes is None:
         classes = len(class_names) or count_classes(labels)
     _check_labels(labels, classes)
     return Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name, class_names)
+
+
+def _mapped(x: Any) -> bool:
+    """Whether x is a file that this process does not write to."""
+    return isinstance(x, np.memmap) and not x.flags.writeable
 
 
 def _words(y: Any) -> list[str] | None:
@@ -208,7 +230,7 @@ def as_inputs(values: Any) -> Tensor:
     # Overflow to float32 infinity is reported by the check that follows, with its place.
     with np.errstate(over="ignore"):
         x = torch.from_numpy(_numbers(values, "x").astype(np.float32, order="C"))
-    _check_inputs(x)
+    check_inputs(x)
     return x
 
 
@@ -234,17 +256,29 @@ def _labels(values: Any) -> np.ndarray:
     return labels.astype(np.float64) if labels.dtype.kind == "f" else labels
 
 
-def _check_inputs(x: Tensor) -> None:
+def check_inputs(x: Inputs) -> None:
+    """Refuse inputs of a wrong shape, and values that are not finite."""
     if x.ndim < 2:
         raise InvalidInput(f"x must have a shape [m, ...] of two dimensions or more, not {list(x.shape)}")
     if x.numel() == 0:
         raise InvalidInput(f"x holds no examples: its shape is {list(x.shape)}")
+    if isinstance(x, Tensor):
+        _check_finite(x)
+    elif not x.checked:
+        step = rows_of_bytes(x.shape[1:], _PASS_BYTES)
+        for number, piece in enumerate(x.split(step)):
+            _check_finite(piece, number * step)
+        x.checked = True
+
+
+def _check_finite(x: Tensor, first: int = 0) -> None:
+    """first: the place of these rows among all."""
     # The extremes are NaN where any value is: no temporary as large as the data is needed.
     low, high = torch.aminmax(x)
     if not (low.isfinite() and high.isfinite()):
         bad = next(i for i, row in enumerate(x) if not row.isfinite().all())
         value = x[bad][~x[bad].isfinite()][0].item()
-        raise InvalidInput(f"x[{bad}] holds {value}; every value must be finite in float32")
+        raise InvalidInput(f"x[{first + bad}] holds {value}; every value must be finite in float32")
 
 
 def _check_labels(labels: np.ndarray, classes: int | None) -> None:

@@ -1,6 +1,7 @@
 """A folder of images, one subfolder a class: `photos/cat/1.png`. Pillow reads them, and only the formats named here."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,8 +19,44 @@ FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp
 _GREY, _COLOUR = ("1", "L"), ("P", "LA", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
+@dataclass(frozen=True)
+class Images:
+    """Labelled files, of which none is decoded yet. shape: [channels, height, width] of all of them."""
+
+    files: tuple[Path, ...]
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, rows: slice) -> np.ndarray:
+        """float32 [n, channels, height, width]: (pixel / 255 - 0.5) / 0.25."""
+        pillow, chosen = _pillow(), self.files[rows]
+        x = np.empty((len(chosen), *self.shape), np.float32)
+        for i, file in enumerate(chosen):
+            x[i] = scaled(_decoded(pillow, file, *self.shape))
+        return x
+
+
 def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
-    """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; one channel where all of them are grey.
+    """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as `find_images`, all in memory."""
+    images = find_images(path, side, part)
+    if 4 * len(images) * int(np.prod(images.shape, dtype=object)) > MAX_BYTES:
+        raise DataError(
+            f"{path}: {len(images)} images of {images.shape[2]} x {images.shape[1]} pixels would take more than "
+            f"{MAX_BYTES} bytes: write them to a folder that is read as needed with 'pacbayes store'"
+        )
+    try:
+        x = torch.from_numpy(images.read(slice(None)))
+        return Data(x, torch.from_numpy(images.labels), len(images.class_names), path.name, images.class_names)
+    except (DataError, InvalidInput) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def find_images(path: Path, side: str = "", part: str = "train") -> Images:
+    """The images of a folder; they have one channel where all of them are grey.
 
     side: all are scaled to this many pixels each way; without it they must be of one size. Where the folder has a
     subfolder `train`, the classes are below that and, of the test part, below `test`.
@@ -34,9 +71,9 @@ def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     names = class_order(name for name, _ in files)
     chosen = _files(test) if part == "test" else files
     try:
-        y, names = number_labels([name for name, _ in chosen], names)
-        x = _pixels([file for _, file in chosen], int(side or 0))
-        return Data(x, torch.from_numpy(y), len(names), path.name, names)
+        labels, names = number_labels([name for name, _ in chosen], names)
+        paths = tuple(file for _, file in chosen)
+        return Images(paths, labels, names, _common_shape(paths, int(side or 0)))
     except (DataError, InvalidInput) as error:
         raise DataError(f"{path}: {error}") from error
 
@@ -60,7 +97,7 @@ def _visible(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if not path.name.startswith("."))
 
 
-def _pixels(files: list[Path], side: int) -> torch.Tensor:
+def _common_shape(files: tuple[Path, ...], side: int) -> tuple[int, int, int]:
     pillow = _pillow()
     headers = [_header(pillow, file) for file in files]
     channels = 1 if all(mode in _GREY for _, mode in headers) else 3
@@ -71,13 +108,7 @@ def _pixels(files: list[Path], side: int) -> torch.Tensor:
                 f"{file} has {own[0]} x {own[1]} pixels, and {files[0].name} has {size[0]} x {size[1]}: scale them all "
                 "to one size by adding it to the path, as in photos#64"
             )
-    shape = (len(files), channels, size[1], size[0])
-    if 4 * int(np.prod(shape, dtype=object)) > MAX_BYTES:
-        raise DataError(f"{len(files)} images of {size[0]} x {size[1]} pixels would take more than {MAX_BYTES} bytes")
-    x = np.empty(shape, np.float32)
-    for i, file in enumerate(files):
-        x[i] = scaled(_decoded(pillow, file, channels, size))
-    return torch.from_numpy(x)
+    return channels, size[1], size[0]
 
 
 def _header(pillow: ModuleType, file: Path) -> tuple[tuple[int, int], str]:
@@ -93,8 +124,9 @@ def _header(pillow: ModuleType, file: Path) -> tuple[tuple[int, int], str]:
     return size, mode
 
 
-def _decoded(pillow: ModuleType, file: Path, channels: int, size: tuple[int, int]) -> np.ndarray:
+def _decoded(pillow: ModuleType, file: Path, channels: int, height: int, width: int) -> np.ndarray:
     """uint8, [channels, height, width]."""
+    size = width, height
     try:
         with pillow.open(file, formats=[FORMATS[file.suffix.lower()]]) as image:
             plain = image.convert("L" if channels == 1 else "RGB")
@@ -102,7 +134,7 @@ def _decoded(pillow: ModuleType, file: Path, channels: int, size: tuple[int, int
         raise DataError(f"{file}: not a readable image ({error})") from error
     if plain.size != size:
         plain = plain.resize(size, pillow.Resampling.BILINEAR)
-    pixels: np.ndarray = np.asarray(plain, np.uint8).reshape(size[1], size[0], channels).transpose(2, 0, 1)
+    pixels: np.ndarray = np.asarray(plain, np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
     return pixels
 
 

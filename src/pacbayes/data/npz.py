@@ -5,38 +5,20 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
-from tokenize import TokenError
 
 import numpy as np
 from torch import Tensor
 
 from pacbayes.data.dataset import Data, as_data, as_inputs, count_classes
+from pacbayes.data.npy import BAD_HEADER, read_header
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES = 2**33
 # A small file may be made to unpack into one that fills the memory. Beyond this size it may grow so many times.
 UNPACKED_BYTES = 2**26
 MOST_EXPANSION = 100
-_HEADER_READERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-# What zipfile and numpy's header parser raise for files that are truncated, corrupt, encrypted or no archive.
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    SyntaxError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-    ValueError,
-    TypeError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    TokenError,
-)
+# What is raised for files that are truncated, corrupt, encrypted or no archive.
+_UNREADABLE = (*BAD_HEADER, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = MAX_BYTES) -> Data:
@@ -90,15 +72,13 @@ def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"array {name} is compressed in a way numpy does not write")
     with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        if version not in _HEADER_READERS:
-            raise DataError(f"array {name} is not of plain numbers (.npy version {version[0]}.{version[1]})")
-        shape, fortran, dtype = _HEADER_READERS[version](stream)
-        if dtype.kind not in "biuf":
-            raise DataError(f"array {name} must hold real numbers, not {dtype}")
+        shape, fortran, dtype = read_header(stream, f"array {name}")
         size = math.prod(shape) * dtype.itemsize
         if size > limit:
-            raise DataError(f"array {name} would take {size} bytes; the limit is {limit}")
+            raise DataError(
+                f"array {name} would take {size} bytes; the limit is {limit}. Unpack the file (unzip) into a folder: "
+                "its arrays are then read from disk as they are needed"
+            )
         if stream.tell() + size != member.file_size:
             raise DataError(f"array {name} announces {size} bytes, the archive {member.file_size - stream.tell()}")
         if size > max(UNPACKED_BYTES, MOST_EXPANSION * member.compress_size):

@@ -1,6 +1,6 @@
 """Datasets of other libraries, known by their shape and not by import: torch's, and those of Hugging Face."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,17 @@ def arrays_of(dataset: Any) -> Arrays | None:
         return _from_items(dataset)
     if _is_torch_dataset(dataset):
         raise InvalidInput(f"{type(dataset).__name__} has no length: a bound needs a fixed set of examples")
+    return None
+
+
+def reader_of(dataset: Any) -> Callable[[int, int], Arrays] | None:
+    """What reads the examples from one place to another, so that they need not all be in memory; or None."""
+    if hasattr(dataset, "column_names") and hasattr(dataset, "select"):
+        return lambda start, stop: _from_columns(dataset.select(range(start, stop)))
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and _is_torch_dataset(dataset):
+        from torch.utils.data import Subset
+
+        return lambda start, stop: _from_items(Subset(dataset, range(start, stop)))
     return None
 
 
@@ -71,7 +82,10 @@ def _array(value: Any, what: str) -> np.ndarray:
 
 def _room(examples: int, shape: tuple[int, ...]) -> np.ndarray:
     if (size := 4 * examples * int(np.prod(shape, dtype=object))) > MAX_BYTES:
-        raise InvalidInput(f"{examples} examples of shape {list(shape)} take {size} bytes; the limit is {MAX_BYTES}")
+        raise InvalidInput(
+            f"{examples} examples of shape {list(shape)} take {size} bytes; the limit is {MAX_BYTES}: "
+            "pacbayes.store(dataset, folder) writes them to a folder that is read as needed"
+        )
     return np.empty((examples, *shape), np.float32)
 
 

@@ -47,7 +47,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         layer, result, run = whole.output_layer, _head_network(whole), partial(whole, sampling="mean")
     else:
         layer = result = _part(whole, head)
-    like = next(whole.parameters(), data.x)
+    like = next(whole.parameters(), data.x[:1])
     run(data.x[:1].to(like))  # a stochastic network looks at its model first
     calls: list[tuple[tuple[Any, ...], Any]] = []
     handle = layer.register_forward_hook(lambda module, args, out: calls.append((args, out)))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
+from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import conversion
 from pacbayes.networks.audit import Audit, audit
@@ -274,7 +275,7 @@ class StochasticNetwork(nn.Module):
         return self._passes.run(x, draw, moments, conditional=conditional)
 
     @torch.no_grad()
-    def check_examples(self, x: Tensor) -> None:
+    def check_examples(self, x: Inputs) -> None:
         """Refuse a model whose output for one example depends on the others, or whose layers mix them up."""
         self.model.eval()
         few = x[torch.linspace(0, len(x) - 1, min(3, len(x))).long()].to(self.mean.device)

@@ -62,7 +62,7 @@ def risk_realisations(net: StochasticNetwork, data: Data, count: int, seed: int)
     device, cuda = net.mean.device, net.mean.is_cuda
     generator = torch.Generator(device).manual_seed(derived_seed(seed, 3, 1))
     noise = torch.empty(net.hidden_size, device=device, dtype=net.mean.dtype)
-    measure = torch.compile(stage.risk, fullgraph=True, dynamic=False) if cuda else stage.risk
+    measure = torch.compile(stage.risk, fullgraph=True, dynamic=False) if cuda and stage.resident else stage.risk
     batches = torch.arange(len(data), device=device).split(_CHUNK)
     risks = torch.zeros(count, dtype=torch.float64, device=device)
     with torch.autocast(device.type, torch.bfloat16, enabled=cuda):

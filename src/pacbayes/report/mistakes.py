@@ -49,9 +49,10 @@ def find_mistakes(
 ) -> Mistakes:
     """The examples on which the most of a few drawn networks err; each network passes over all of them."""
     generator = torch.Generator(net.mean.device).manual_seed(seed)
+    x = data.x[:].to(net.mean.device)
     votes = torch.zeros(len(data), net.classes, dtype=torch.int64)
     for _ in range(draws):
-        answers = net(data.x.to(net.mean.device), sampling, generator).argmax(-1).cpu()
+        answers = net(x, sampling, generator).argmax(-1).cpu()
         votes[torch.arange(len(data)), answers] += 1
     wrong = votes.clone()
     wrong[torch.arange(len(data)), data.y] = 0

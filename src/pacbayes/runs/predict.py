@@ -11,6 +11,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.certificates.monte_carlo import chunk_size
 from pacbayes.certificates.single import flat_weights
 from pacbayes.data import Data
+from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.runs.folder import RunFolder
@@ -21,7 +22,7 @@ from pacbayes.seeds import check_seed
 @torch.no_grad()
 def predict_run(
     run: RunFolder,
-    inputs: Tensor,
+    inputs: Inputs,
     seed: int | None = None,
     device: str | None = None,
     certificate: Certificate | None = None,

@@ -36,8 +36,12 @@ class Engine(Protocol):
 
 
 def engine_for(stage: Stage) -> Engine:
-    """The fastest engine for the device the network is on, and for its layers; the plain one for several processes."""
-    if stage.device.type != "cuda" or not stage.net.drawn_by_rules or processes.size() > 1:
+    """The fastest engine for the device the network is on, and for its layers.
+
+    The plain one for several processes, and where the data are not on the device but read batch by batch.
+    """
+    plain = stage.device.type != "cuda" or not stage.resident
+    if plain or not stage.net.drawn_by_rules or processes.size() > 1:
         return PlainEngine(stage)
     from pacbayes.training.cuda_graphs import GraphEngine
 
@@ -65,7 +69,7 @@ class PlainEngine:
         # With a trained lambda, odd epochs leave the weights alone and even ones lambda.
         step = stage.lambda_step if stage.settings.trains_lambda and number % 2 else stage.step
         order = torch.randperm(stage.m, generator=self.generator, device=stage.device)
-        for batch in order.split(stage.settings.batch_size):
+        for batch in order.to(stage.index_device).split(stage.settings.batch_size):
             share = processes.Share.of(len(batch))
             step(*self._rows(batch, share), share)
 
@@ -75,7 +79,7 @@ class PlainEngine:
     def risk(self) -> float:
         stage = self.stage
         self.generator.manual_seed(derived_seed(stage.settings.seed, EVALUATION))
-        batches = torch.arange(stage.m, device=stage.device).split(stage.settings.batch_size)
+        batches = torch.arange(stage.m, device=stage.index_device).split(stage.settings.batch_size)
         total = torch.zeros((), dtype=torch.float64, device=stage.device)
         for batch in batches:
             share = processes.Share.of(len(batch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -135,10 +135,10 @@ def _error_of_means(net: StochasticNetwork, data: Data, batch_size: int) -> floa
     return errors / len(data)
 
 
-def _batches(net: StochasticNetwork, data: Data, batch_size: int) -> list[tuple[Tensor, Tensor]]:
+def _batches(net: StochasticNetwork, data: Data, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     device = net.mean.device
     pairs = zip(data.x.split(batch_size), data.y.split(batch_size), strict=True)
-    return [(x.to(device), y.to(device)) for x, y in pairs]
+    return ((x.to(device), y.to(device)) for x, y in pairs)
 
 
 def _layers(net: StochasticNetwork) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pacbayes.data import Data
+from pacbayes.data.streamed import on_device
 from pacbayes.networks.distributions import Normals
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
@@ -30,7 +31,10 @@ class Stage:
     def __init__(self, net: StochasticNetwork, data: Data, settings: Settings):
         self.net, self.settings, self.m = net, settings, len(data)
         self.device = net.mean.device
-        self.x, self.y = data.x.to(self.device), data.y.to(self.device)
+        self.x, self.y = on_device(data.x, self.device), data.y.to(self.device)
+        self.resident = isinstance(self.x, Tensor)
+        # Rows that this process reads are named here: it need not wait for a device to learn which.
+        self.index_device = self.device if self.resident else torch.device("cpu")
         self.velocity_mean, self.velocity_rho = torch.zeros_like(net.mean), torch.zeros_like(net.rho)
         if settings.optimiser == "adam":
             self.squares_mean, self.squares_rho = torch.zeros_like(net.mean), torch.zeros_like(net.rho)

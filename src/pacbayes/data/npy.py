@@ -1,0 +1,69 @@
+"""Arrays in numpy's own format: headers that are not believed before they fit the file, and files mapped to memory."""
+
+import io
+import math
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO
+
+import numpy as np
+
+from pacbayes.errors import DataError, MissingData
+
+# What numpy's parser raises for a header that is truncated or corrupt.
+BAD_HEADER = (
+    OSError,
+    EOFError,
+    SyntaxError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    ValueError,
+    TypeError,
+    TokenError,
+)
+# Headers of arrays of numbers have some 100 bytes.
+_LONGEST_HEADER = 2**14
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """(shape, whether in Fortran's order, dtype) of an array of numbers; anything else is refused."""
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADER_READERS:
+        raise DataError(f"{what} is not of plain numbers (.npy version {version[0]}.{version[1]})")
+    shape, fortran, dtype = _HEADER_READERS[version](stream)
+    if dtype.kind not in "biuf":
+        raise DataError(f"{what} must hold real numbers, not {dtype}")
+    return shape, fortran, dtype
+
+
+def map_array(path: Path) -> np.memmap:
+    """The array in a `.npy` file, read-only; nothing but the header is read."""
+    try:
+        if not path.is_file():
+            raise MissingData(f"{path}: no such file")
+        with path.open("rb") as file:
+            start = io.BytesIO(file.read(_LONGEST_HEADER))
+            shape, fortran, dtype = read_header(start, "the array")
+            size, found = math.prod(shape) * dtype.itemsize, file.seek(0, io.SEEK_END) - start.tell()
+            if min(shape, default=0) < 1:
+                raise DataError(f"the array holds no examples: its shape is {list(shape)}")
+            if size != found:
+                raise DataError(f"the array announces {size} bytes, and the file has {found}")
+            if fortran:
+                raise DataError(
+                    "the array is in Fortran's order, so that every example is spread over the file: write "
+                    "np.ascontiguousarray(x)"
+                )
+            return np.memmap(file, dtype, "r", start.tell(), shape)
+    except MissingData:
+        raise
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except BAD_HEADER as error:
+        raise DataError(f"{path}: not a readable .npy file ({error})") from error
