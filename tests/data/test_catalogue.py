@@ -54,7 +54,7 @@ def write_mnist(
 def test_available_names_can_all_be_looked_up():
     names = dict(available())
     assert set(names) == {
-        *("digits", "mnist", "fashion-mnist", "cifar10"),
+        *("digits", "strokes", "mnist", "fashion-mnist", "cifar10"),
         *("digits-binary", "mnist-binary", "fashion-mnist-binary"),
     }
     assert all(line and "\n" not in line for line in names.values())
@@ -62,7 +62,7 @@ def test_available_names_can_all_be_looked_up():
 
 @pytest.mark.parametrize("name", ["mnits", "", "data.txt", "MNIST"])
 def test_unknown_names_are_refused_with_the_choices(name):
-    with pytest.raises(InvalidInput, match="choose digits, mnist"):
+    with pytest.raises(InvalidInput, match="choose digits, strokes, mnist"):
         load(name)
 
 

@@ -80,7 +80,7 @@ def test_the_small_architectures(name, shape, classes):
 def test_each_architecture_is_described():
     for name, architecture in ARCHITECTURES.items():
         assert architecture.about
-        assert architecture.convolutional == ("cnn" in name or "mnist" in name or "cifar" in name)
+        assert architecture.for_images == ("mlp" not in name)
 
 
 @pytest.mark.parametrize("init", ["default", "orthogonal"])

@@ -14,6 +14,7 @@ import numpy as np
 from pacbayes.data.cifar import read_batches
 from pacbayes.data.digits import read_digits
 from pacbayes.data.idx import read_images
+from pacbayes.data.strokes import read_strokes
 
 Reader = Callable[[Sequence[Path], tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
 
@@ -90,6 +91,21 @@ ENTRIES = {
             partial(read_digits, test=True),
         ),
         levels=16,
+    ),
+    "strokes": Entry(
+        description="22,000 digits of 28 x 28 pixels, drawn by a program: for priors that no data set has shaped",
+        shape=(1, 28, 28),
+        class_names=_DIGIT_NAMES,
+        train=Part(
+            20_000,
+            "da2954c92e1c98098e23eb09e2b708276b1a01f8bac1528306c8804c8cca1b0d",
+            partial(read_strokes, test=False),
+        ),
+        test=Part(
+            2_000,
+            "d6faaf1932add06c520a1fc00caead304e4a4297a5a7ad8313f764b57aff8600",
+            partial(read_strokes, test=True),
+        ),
     ),
     "mnist": Entry(
         description="70,000 handwritten digits of 28 x 28 pixels",

@@ -21,7 +21,16 @@ Pen = list[tuple[float, float]]
 # twice is a corner.
 _SEVEN: Pen = [(0.2, 0.07), (0.5, 0.06), (0.8, 0.06), (0.8, 0.06), (0.64, 0.4), (0.52, 0.7), (0.45, 0.97)]
 _ONE: Pen = [(0.35, 0.22), (0.52, 0.03), (0.52, 0.03), (0.52, 0.5), (0.52, 0.97)]
-_HEAD: Pen = [(0.74, 0.26), (0.64, 0.44), (0.42, 0.5), (0.24, 0.38), (0.24, 0.18), (0.42, 0.04), (0.64, 0.06), (0.74, 0.26)]
+_HEAD: Pen = [
+    (0.74, 0.26),
+    (0.64, 0.44),
+    (0.42, 0.5),
+    (0.24, 0.38),
+    (0.24, 0.18),
+    (0.42, 0.04),
+    (0.64, 0.06),
+    (0.74, 0.26),
+]
 FORMS: list[list[list[Pen]]] = [
     [
         [[(0.5, 0.02), (0.3, 0.1), (0.18, 0.35), (0.18, 0.65), (0.3, 0.9), (0.5, 0.98), (0.7, 0.9), (0.82, 0.65),
@@ -107,7 +116,8 @@ def _drawn(form: list[Pen], n: int, random: _Random) -> np.ndarray:
     cos, sin = (1 - turn * turn) / (1 + turn * turn), 2 * turn / (1 + turn * turn)
     starts, ends = [], []
     for pen in form:
-        shaken = np.float32(pen) - 0.5 + 0.06 * (random(n, len(pen), 2) + random(n, len(pen), 2)) / 2
+        shake = 0.045 * (random(n, len(pen), 2) + random(n, len(pen), 2))
+        shaken = np.array(pen, dtype=np.float32) - np.float32(0.5) + shake
         x, y = shaken[..., 0] * narrow, shaken[..., 1]
         x = x - slant * y
         way = _smooth(np.stack([cos * x - sin * y, sin * x + cos * y], -1))

@@ -1,7 +1,9 @@
-"""The paper's networks, and two small ones, as data: one line of layers each.
+"""The paper's networks, small ones, and some for records, as data: one line of layers each.
 
-``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling. A ReLU
-follows every layer, after its pooling where it has one; the last Linear, to the number of classes, closes the net.
+``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling, ``residual
+N`` two convolutions with a way around them, ``average`` the mean over all places, ``scatter J L`` a fixed scattering
+transform. A ReLU follows every layer, after its pooling where it has one; the last Linear, to the number of classes,
+closes the net.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from pacbayes.errors import InvalidInput
+from pacbayes.networks.scattering import Scattering
 
 INITS = ("default", "orthogonal")
 
@@ -23,12 +27,17 @@ class Architecture:
     about: str
 
     @property
-    def convolutional(self) -> bool:
-        return "conv" in self.layers
+    def for_images(self) -> bool:
+        return any(word in self.layers for word in ("conv", "scatter"))
 
 
 def _same(*channels: int) -> str:
     return ", ".join(f"conv {c} same" for c in channels)
+
+
+def _resnet(n: int) -> str:
+    stages = [f"residual {c}, residual {c}" for c in (n, 2 * n, 4 * n, 8 * n)]
+    return f"conv {n} same, {', pool, '.join(stages)}, average"
 
 
 ARCHITECTURES = {
@@ -53,6 +62,15 @@ ARCHITECTURES = {
         f"{_same(512, 512, 512, 512)}, pool, linear 1024, linear 512",
         "the 15 layers with the five poolings of the paper's formula (L1 has 512 inputs then)",
     ),
+    "cnn-6": Architecture(
+        f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average",
+        "six convolutions, for 28x28 images",
+    ),
+    "resnet-18": Architecture(_resnet(64), "eight residual blocks of 64 to 512 channels, without normalisation"),
+    "resnet-18-wide": Architecture(_resnet(128), "the same, of 128 to 1024 channels"),
+    "scattering": Architecture(
+        "scatter 2 8", "one linear layer, from zero, on a scattering transform that no data have shaped"
+    ),
 }
 
 
@@ -70,7 +88,7 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
         raise InvalidInput(f"unknown initialisation {init!r}: choose one of {', '.join(INITS)}")
     architecture = ARCHITECTURES[name]
     shape = tuple(shape)
-    if architecture.convolutional and len(shape) != 3:
+    if architecture.for_images and len(shape) != 3:
         raise InvalidInput(f"{name} takes images [channels, height, width], and an example has shape {list(shape)}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -81,7 +99,23 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
                     nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
                     assert layer.bias is not None
                     nn.init.zeros_(layer.bias)
+        if isinstance(model[0], Scattering):
+            # A start at random would only have to be unlearnt.
+            for parameter in model[-1].parameters():
+                nn.init.zeros_(parameter)
     return model
+
+
+class Residual(nn.Module):
+    """Two 3x3 convolutions, and around them the input itself, or a 1x1 convolution of it to as many channels."""
+
+    def __init__(self, channels: int, out: int):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(channels, out, 3, padding=1), nn.Conv2d(out, out, 3, padding=1)
+        self.around = nn.Identity() if channels == out else nn.Conv2d(channels, out, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.second(F.relu(self.first(x))) + self.around(x))
 
 
 def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) -> nn.Sequential:
@@ -91,12 +125,21 @@ def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) ->
         kind = words[0]
         if kind == "pool":
             # Before the ReLU of the layer above, as the paper has it; the two commute.
-            modules.insert(len(modules) - 1, nn.MaxPool2d(2))
+            modules.insert(len(modules) - isinstance(modules[-1], nn.ReLU), nn.MaxPool2d(2))
             size = torch.Size((size[0], size[1] // 2, size[2] // 2))
         elif kind == "conv":
             padding = 1 if "same" in words else 0
             modules += [nn.Conv2d(size[0], int(words[1]), 3, padding=padding), nn.ReLU()]
             size = torch.Size((int(words[1]), size[1] - 2 + 2 * padding, size[2] - 2 + 2 * padding))
+        elif kind == "residual":
+            modules.append(Residual(size[0], int(words[1])))
+            size = torch.Size((int(words[1]), *size[1:]))
+        elif kind == "average":
+            modules += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+            size = torch.Size((size[0],))
+        elif kind == "scatter":
+            modules.append(Scattering(int(words[1]), int(words[2])))
+            size = modules[-1](torch.zeros(1, *shape)).shape[1:]
         else:
             if len(size) > 1:
                 modules.append(nn.Flatten())

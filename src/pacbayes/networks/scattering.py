@@ -12,12 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+LENGTH = 10.0
+"""Of each order's part, so that weights and their deviations are of the usual size."""
+
 # Of the Morlet wavelet at scale 1: the width of its envelope and its frequency, as in the article.
 _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4
 
 
 class Scattering(nn.Module):
-    """[n, channels, height, width] to [n, features], each order of scattering centred and of length 1."""
+    """[n, channels, height, width] to [n, features], each order of scattering centred and of one length."""
 
     def __init__(self, scales: int, directions: int):
         super().__init__()
@@ -35,7 +38,7 @@ class Scattering(nn.Module):
             for second in range(first + 1, self.scales):
                 orders[2].append(self._mean(self._modulus(waves, second, first), second))
         parts = [torch.cat([p.reshape(n, -1) for p in order], 1) for order in orders if order]
-        return torch.cat([F.normalize(part - part.mean(1, keepdim=True)) for part in parts], 1)
+        return torch.cat([LENGTH * F.normalize(part - part.mean(1, keepdim=True)) for part in parts], 1)
 
     def _modulus(self, x: Tensor, scale: int, now: int) -> Tensor:
         """|x * wavelet| for each direction, of x at the resolution of scale ``now``, at that of ``scale``."""

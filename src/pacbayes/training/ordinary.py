@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from pacbayes.data import Data, as_data
+from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.seeds import check_seed, derived_seed
@@ -141,8 +142,8 @@ class _Training:
         self.settings = settings
         self.model = (with_batchnorm(model) if settings.batchnorm else model).train()
         self.device = next(model.parameters()).device
-        self.x, self.y = data.x.to(self.device), data.y.to(self.device)
-        if self.x.dim() == 4:
+        self.x, self.y = on_device(data.x, self.device), data.y.to(self.device)
+        if len(data.shape) == 3:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         elif settings.augmentation:
             raise InvalidInput(f"augmentation is for images, and an example has shape {list(data.shape)}")

@@ -1,0 +1,60 @@
+"""The scattering transform: fixed, of known size and length, and hardly changed by small shifts."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pacbayes as pb
+from pacbayes.data.strokes import read_strokes
+from pacbayes.networks.scattering import LENGTH, Scattering
+
+
+def smooth_images(n: int = 6) -> torch.Tensor:
+    x = torch.randn(n, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    return F.avg_pool2d(F.pad(x, (4, 4, 4, 4), mode="reflect"), 9, stride=1)
+
+
+def test_no_weights_and_one_part_of_given_length_for_each_order():
+    body = Scattering(2, 4)
+    assert not list(body.parameters())
+    out = body(smooth_images())
+    # 8 x 8 places; 1, 2 * 4 and 4 * 4 paths of order 0, 1 and 2.
+    assert out.shape == (6, 64 * (1 + 8 + 16))
+    for part in out.split([64, 512, 1024], 1):
+        assert torch.allclose(part.norm(dim=1), torch.full((6,), LENGTH), rtol=1e-4)
+        assert torch.allclose(part.sum(1), torch.zeros(6), atol=1e-3)
+
+
+def test_wavelets_do_not_see_a_constant_and_see_their_own_direction():
+    body = Scattering(1, 4)
+    waves = body.wavelets_0
+    assert torch.allclose(waves.sum((1, 2, 3)), torch.zeros(8), atol=1e-6)
+    x = torch.sin(torch.arange(32) * 3 * torch.pi / 4).expand(1, 1, 32, 32)
+    seen = body._modulus(x, 0, 0)[0, :, 8:-8, 8:-8].mean((1, 2))
+    assert int(seen.argmax()) == 0
+    assert int(body._modulus(x.transpose(2, 3), 0, 0)[0, :, 8:-8, 8:-8].mean((1, 2)).argmax()) == 2
+
+
+def test_a_small_shift_changes_little_and_less_with_more_scales():
+    x = torch.as_tensor(read_strokes((), (60, 1, 28, 28), test=False)[0]) / 255
+    moved = {}
+    for scales in (1, 3):
+        body = Scattering(scales, 4)
+        moved[scales] = float((body(x.roll(1, -1)) - body(x)).norm() / body(x).norm())
+    pixels = float((x.roll(1, -1) - x).norm() / x.norm())
+    assert moved[3] < 0.6 * moved[1] and moved[3] < 0.5 * pixels
+
+
+def test_small_images_are_mirrored_as_often_as_needed():
+    assert Scattering(3, 4)(torch.rand(2, 1, 5, 7)).isfinite().all()
+
+
+def test_the_network_is_linear_in_what_the_data_have_not_shaped():
+    model = pb.build("scattering", (1, 16, 16), 10)
+    assert {name for name, _ in model.named_parameters()} == {"1.weight", "1.bias"}
+    assert not any(p.any() for p in model.parameters())
+    net = pb.stochastic(model, 0.01)
+    assert net.hidden_size == 0
+    data = (torch.rand(40, 1, 16, 16), torch.arange(40) % 10)
+    certificate = pb.certify(net, data, sampling="exact", bound="catoni")
+    assert certificate.mc_delta == 0 and certificate.empirical_risk == pytest.approx(0.9, abs=0.05)
