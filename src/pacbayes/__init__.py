@@ -19,7 +19,16 @@ from pacbayes.certificates import (
 )
 from pacbayes.data import Data, load, split
 from pacbayes.errors import PacBayesError
-from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
+from pacbayes.networks import (
+    Audit,
+    StochasticNetwork,
+    build,
+    features,
+    fold_batchnorm,
+    replace_batchnorm,
+    standardise,
+    stochastic,
+)
 from pacbayes.training import Settings, fit, freeze_prior, learn_prior, objective, scale_prior
 
 if TYPE_CHECKING:
@@ -51,6 +60,7 @@ __all__ = [
     "replace_batchnorm",
     "scale_prior",
     "split",
+    "standardise",
     "stochastic",
     "test_error",
 ]

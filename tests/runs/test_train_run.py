@@ -12,7 +12,7 @@ import torch
 from pacbayes.data import load, split
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.files import sha256
-from pacbayes.networks import build, stochastic
+from pacbayes.networks import build, standardise, stochastic
 from pacbayes.runs import Config, RunFolder, train_run, trained_network
 from pacbayes.training import fit
 
@@ -49,7 +49,8 @@ def test_the_walk_is_that_of_the_library(config, tmp_path):
     """Split, pre-train, train the prior, freeze, train the posterior: the same weights by hand."""
     run = train_run(config, tmp_path / "run")
     prior_data, bound_data = split(load(config.data), 0.5, config.seed)
-    net = stochastic(build("mlp", (4,), 3, seed=config.seed), config.prior_variance)
+    model = standardise(build("mlp", (4,), 3, seed=config.seed), prior_data)
+    net = stochastic(model, config.prior_variance)
     stages = config.stages()
     fit(net, prior_data, settings=stages["pretraining"])
     fit(net, prior_data, settings=stages["prior"])

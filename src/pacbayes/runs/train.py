@@ -49,7 +49,7 @@ def train_run(
         return run
     # Everything that can be wrong shows before the folder is made.
     data = training_data(config)
-    net = new_network(config, data.bound.shape, data.bound.classes)
+    net = new_network(config, data.bound.shape, data.bound.classes, data.prior)
     for name, settings in config.stages().items():
         check_fit(net, data.bound if name == "posterior" or data.prior is None else data.prior, settings)
     run = RunFolder(path)
@@ -72,7 +72,7 @@ def training_run(
     """The training of a run folder from where it stands, pausing whenever an epoch has been started."""
     config = run.config()
     split = run.data()
-    net = new_network(config, split.bound.shape, split.bound.classes)
+    net = new_network(config, split.bound.shape, split.bound.classes, split.prior)
 
     with _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
