@@ -26,8 +26,8 @@ PAGES = {path.stem: path.read_text("utf-8") for path in sorted(DOCS.glob("*.md")
 BLOCKS = {name: re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.M | re.S) for name, text in PAGES.items()}
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(pacbayes.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
-# Python and shell are run. Begun with "# needs NAME", Python runs where that package is. What is in console blocks, with
-# "$ " before each command, is only checked for its options: it takes a GPU, data or time that not everybody has.
+# Python and shell are run; Python that begins with "# needs NAME" where that package is. In console blocks, commands
+# have "$ " before them, and are only checked for their options: they take a GPU, data or time that not everybody has.
 NEEDS = re.compile(r"# needs (\w+)")
 OPTIONAL = [
     pytest.param(NEEDS.match(code)[1], code, id=f"{name}-{NEEDS.match(code)[1]}")
@@ -50,7 +50,9 @@ def test_every_block_is_of_a_kind_that_is_tested():
     kinds = {kind for blocks in BLOCKS.values() for kind, _ in blocks}
     assert kinds <= {"python", "sh", "console", "text", "{toctree}", "{eval-rst}"}
     assert all(text.count("\n```") == 2 * len(BLOCKS[name]) for name, text in PAGES.items())
-    shown = [line for blocks in BLOCKS.values() for kind, code in blocks if kind == "text" for line in code.splitlines()]
+    shown = [
+        line for blocks in BLOCKS.values() for kind, code in blocks if kind == "text" for line in code.splitlines()
+    ]
     assert not [line for line in shown if line.lstrip("$ ").startswith(("pacbayes ", "pip ", "torchrun "))]
 
 
@@ -120,6 +122,11 @@ def test_every_command_has_the_options_that_it_is_shown_with():
         with typer.Context(group) as context:
             name, command, rest = group.resolve_command(context, words)
             command.make_context(name, rest, parent=context).close()
+
+
+def test_the_version_of_torch_is_that_of_the_constraints():
+    (version,) = re.findall(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert f"pip install torch=={version} " in PAGES["start"]
 
 
 def test_what_the_paper_maps_to_exists():

@@ -10,6 +10,7 @@ import torch
 from pacbayes.data import load, load_inputs
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.networks.standardisation import moments, standardise
+from pacbayes.report import model_card
 from pacbayes.runs import Config, certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.verify import FAILED, PASSED
@@ -44,6 +45,7 @@ def test_a_table_is_scaled_by_its_prior_data(config, tmp_path):
         mean, deviation = (run.weights(which)[f"fixed.scaling.{name}"] for name in ("mean", "deviation"))
         assert all(map(torch.equal, (mean, deviation), moments(data.prior)))
         assert not torch.equal(mean, moments(load(config.data))[0])
+    assert "the network scales them itself" in model_card(run)
     assert set(statuses(run, recompute=True).values()) == {PASSED} and statuses(run)["scaling"] == PASSED
 
     # New examples come in the units of the table.
