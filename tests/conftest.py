@@ -17,6 +17,7 @@ import pacbayes
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
     yield
     torch.set_num_threads(before)
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
+from pacbayes.bounds import catoni_parameter
+from pacbayes.certificates.monte_carlo import independent_errors
 from pacbayes.data import load, split
+from pacbayes.data.splits import split_indices
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import build, standardise, stochastic
-from pacbayes.runs import Config, RunFolder, train_run, trained_network
+from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network
+from pacbayes.runs.folder import new_network
+from pacbayes.seeds import derived_seed
 from pacbayes.training import fit
 
 KEPT = {"config.toml", "data.json", "history.jsonl", "prior.safetensors", "posterior.safetensors", "journal.jsonl"}
@@ -111,6 +117,30 @@ def test_resuming_after_any_epoch_ends_in_the_same_bytes(options, config, tmp_pa
         assert contents(train_run(None, path, resume=True)) == expected
 
 
+def test_catonis_parameter_is_chosen_on_prior_data_that_do_not_train_the_prior(config, tmp_path):
+    config = config.with_options({"held_back": 0.3})
+    run = train_run(config, tmp_path / "run")
+    data = np.load(config.data)
+    prior, _ = split_indices(60, 0.5, config.seed)
+    _, held = split_indices(30, 0.7, derived_seed(config.seed, 11))
+    # Other labels for what was held back: the prior's weights stay, and another risk is expected.
+    labels = data["y"].copy()
+    labels[prior[held]] = (labels[prior[held]] + 1) % 3
+    np.savez(tmp_path / "other.npz", **{**data, "y": labels})
+    other = train_run(config.with_options({"data": str(tmp_path / "other.npz")}), tmp_path / "other")
+    first, second = (folder.weights("prior") for folder in (run, other))
+    for name in first.keys() - {"catoni"}:
+        assert torch.equal(first[name], second[name])
+    assert len(first["catoni"]) == 1 and first["catoni"] != second["catoni"]
+    # The C of the prior's own error there, and the bound that uses it is verified.
+    net = new_network(config, (4,), 3)
+    net.load_state(first, "prior")
+    errors = independent_errors(net.prior_network(), load(config.data).take(prior[held]), 100_000, seed=5)
+    assert float(first["catoni"]) == pytest.approx(catoni_parameter(errors / 100_000, 0.0, 30, 0.025), rel=0.05)
+    certify_run(run, draws=300, test_draws=5, seed=1, bound="catoni")
+    assert run.certificate().catoni == first["catoni"].tolist()
+
+
 def test_resuming_a_finished_run_changes_nothing(config, tmp_path):
     run = train_run(config, tmp_path / "run")
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.path.iterdir()}
@@ -180,7 +210,8 @@ def test_what_is_no_run_folder_is_left_alone(config, tmp_path):
     [
         {"data": "no-such-data"}, {"data": "none.npz"}, {"model": "resnet"}, {"model": "cnn-small"}, {"init": "zero"},
         {"distribution": "cauchy"}, {"device": "abacus"}, {"device": "cuda:99"}, {"prior_fraction": 0.99},
-        {"seed": 2**64},
+        {"seed": 2**64}, {"held_back": 0.05}, {"held_back": 0.3, "expected_risk": 0.1}, {"held_back": 1.0},
+        {"held_back": 0.3, "prior": "data-free"},
     ],
 )  # fmt: skip
 def test_nothing_is_written_for_a_configuration_that_cannot_run(options, config, tmp_path):

@@ -21,8 +21,8 @@ from pacbayes.networks.layers import StochasticConv, StochasticLayer
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
 
-MEMORY_BUDGET, GPU_MEMORY_BUDGET = 256 * 2**20, 4 * 2**30
-"""Bytes that one chunk's weights and activations may take."""
+MEMORY_BUDGET, GPU_MEMORY_BUDGET = 256 * 2**20, 16 * 2**30
+"""Bytes that one chunk's weights and activations may take; on a GPU at most a quarter of what it has."""
 
 _LARGEST_CHUNK = 4096
 
@@ -228,8 +228,10 @@ def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool 
 
 def _examples_within_budget(net: StochasticNetwork, numbers: int) -> int:
     """How many examples there may be, if the largest thing made of each has so many numbers."""
-    bytes_each = 2 * numbers * net.mean.element_size()
-    return max(1, min(_LARGEST_CHUNK, (GPU_MEMORY_BUDGET if net.mean.is_cuda else MEMORY_BUDGET) // bytes_each))
+    budget = MEMORY_BUDGET
+    if net.mean.is_cuda:
+        budget = min(GPU_MEMORY_BUDGET, torch.cuda.get_device_properties(net.mean.device).total_memory // 4)
+    return max(1, min(_LARGEST_CHUNK, budget // (2 * numbers * net.mean.element_size())))
 
 
 class _Sizes(TorchDispatchMode):

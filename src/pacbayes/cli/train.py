@@ -60,7 +60,14 @@ def train(
             help="Empirical risk to expect of the posterior: fixes the C of Catoni's bound. [default: a grid]"
         ),
     ] = None,
-    expected_kl: Annotated[float | None, typer.Option(help="KL to expect, with --expected-risk. [default: 0]")] = None,
+    expected_kl: Annotated[float | None, typer.Option(help="KL to expect, with the risk. [default: 0]")] = None,
+    held_back: Annotated[
+        float | None,
+        typer.Option(
+            help="In place of --expected-risk: share of the prior data that the prior is not trained on, and on "
+            "which its error says what risk to expect, such as 0.05. [default: 0]"
+        ),
+    ] = None,
     pretraining_epochs: Annotated[
         int | None, typer.Option(help="Cross-entropy epochs for the prior's means; 0 for none. [default: 30]")
     ] = None,
@@ -134,7 +141,8 @@ def train(
     flags = {
         "data": data, "data_folder": data_folder, "scaling": scaling, "model": model, "init": init,
         "distribution": distribution, "prior": prior, "prior_fraction": prior_fraction,
-        "prior_variance": prior_variance, "expected_risk": expected_risk, "expected_kl": expected_kl, "seed": seed,
+        "prior_variance": prior_variance, "expected_risk": expected_risk, "expected_kl": expected_kl,
+        "held_back": held_back, "seed": seed,
         "device": device,
         "pretraining": _given(epochs=pretraining_epochs, rate=pretraining_rate),
         "prior_training": _given(

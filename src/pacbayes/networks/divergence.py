@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pacbayes.networks.distributions import GAUSSIAN, scale_of
+from pacbayes.networks.distributions import GAUSSIAN, kl_pieces, scale_of
 
 if TYPE_CHECKING:
     from pacbayes.networks.stochastic import StochasticNetwork
@@ -78,8 +78,8 @@ def _law(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool) -> tupl
 
 
 def _kl(net: StochasticNetwork, *law: Tensor) -> Tensor:
-    hidden = net.distribution.kl(*(v[: net.hidden_size] for v in law))
-    return torch.cat([hidden, GAUSSIAN.kl(*(v[net.hidden_size :] for v in law))])
+    families = ((net.distribution, slice(None, net.hidden_size)), (GAUSSIAN, slice(net.hidden_size, None)))
+    return torch.cat([kl for family, part in families for kl in kl_pieces(family, [v[part] for v in law])])
 
 
 def _log_density(net: StochasticNetwork, weights: Tensor, *law: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from pacbayes.networks.distributions import (
     Distribution,
     Normals,
     distribution_named,
+    kl_pieces,
     rho_of,
     scale_of,
 )
@@ -135,9 +136,9 @@ class StochasticNetwork(nn.Module):
         law = (mean, scale_of(rho), self.prior_mean, scale_of(self.prior_rho))
         vectors = [v.to(dtype) for v in law]
         if self.distribution is GAUSSIAN:
-            return _divergence(GAUSSIAN, vectors)
-        hidden = _divergence(self.distribution, [v[: self.hidden_size] for v in vectors])
-        return hidden + _divergence(GAUSSIAN, [v[self.hidden_size :] for v in vectors])
+            return _sum(kl_pieces(GAUSSIAN, vectors))
+        hidden = _sum(kl_pieces(self.distribution, [v[: self.hidden_size] for v in vectors]))
+        return hidden + _sum(kl_pieces(GAUSSIAN, [v[self.hidden_size :] for v in vectors]))
 
     def profile_kl(self, exact: bool = True) -> Tensor:
         """The KL with the prior's scale chosen for each weight tensor, its union bound included: an objective too."""
@@ -362,12 +363,8 @@ class StochasticNetwork(nn.Module):
         return _sha256({name: t.detach() for name, t in tensors.items()})
 
 
-def _divergence(family: Distribution, law: list[Tensor]) -> Tensor:
-    """Summed; in float64 piece by piece, which is four times faster: what is on the way stays in the cache."""
-    if law[0].dtype != torch.float64:
-        return family.kl(*law).sum()
-    pieces = zip(*(vector.split(2**16) for vector in law), strict=True)
-    return torch.stack([family.kl(*piece).sum() for piece in pieces]).sum()
+def _sum(pieces: list[Tensor]) -> Tensor:
+    return torch.stack([piece.sum() for piece in pieces]).sum()
 
 
 def _sha256(tensors: dict[str, Tensor]) -> str:

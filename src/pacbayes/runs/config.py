@@ -43,6 +43,9 @@ class Config:
     expected_risk: float = 0.0
     """The empirical risk that Catoni's C is chosen for, with ``expected_kl``, before training; 0 for a grid of C."""
     expected_kl: float = 0.0
+    held_back: float = 0.0
+    """In place of ``expected_risk``: a share of the prior data that does not train the prior; its error there is
+    the risk to expect."""
     seed: int = 0
     device: str = "cpu"
     pretraining: Settings | None = field(default=PRETRAINING)
@@ -73,6 +76,10 @@ class Config:
                 f"expected_risk must lie in [0, 1) and expected_kl be 0 or more, not {self.expected_risk} and "
                 f"{self.expected_kl}"
             )
+        if not 0 <= self.held_back < 1:
+            raise InvalidInput(f"held_back must lie in [0, 1), and is {self.held_back}")
+        if self.held_back and (self.expected_risk or not self.learns_prior):
+            raise InvalidInput("held_back is for learnt priors, and goes in place of expected_risk: give one of them")
         if self.pretraining is not None and self.pretraining.method != "CE":
             raise InvalidInput(
                 f"pretraining is cross-entropy, method CE, and its method is {self.pretraining.method!r}"

@@ -9,7 +9,8 @@ from typing import Any, TextIO
 
 from pacbayes import processes
 from pacbayes.bounds.catoni import catoni_parameter
-from pacbayes.data import Data
+from pacbayes.certificates.monte_carlo import independent_errors
+from pacbayes.data import Data, split
 from pacbayes.errors import NonFinite
 from pacbayes.files import sha256, write_atomically
 from pacbayes.networks import StochasticNetwork
@@ -18,12 +19,16 @@ from pacbayes.runs.folder import RunFolder, new_network, training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import start_journal
 from pacbayes.runs.weights import written_weights
+from pacbayes.seeds import derived_seed
 from pacbayes.training import Checkpoint, Epoch
 from pacbayes.training.fit import check_fit, drain, fitting
 from pacbayes.training.settings import Settings, learning_rates
 
 Watch = Callable[[str, int, Epoch], None]
 """Called with the stage, its number of epochs, and each epoch as it ends."""
+
+_HELD_BACK = 11  # keeps its seeds apart from those of the stages
+_VISITS = 10_000
 
 
 def train_run(
@@ -50,8 +55,9 @@ def train_run(
     # Everything that can be wrong shows before the folder is made.
     data = training_data(config)
     net = new_network(config, data.bound.shape, data.bound.classes, data.prior)
+    prior_data, _ = _held_back(config, data.prior)
     for name, settings in config.stages().items():
-        check_fit(net, data.bound if name == "posterior" or data.prior is None else data.prior, settings)
+        check_fit(net, data.bound if name == "posterior" or prior_data is None else prior_data, settings)
     run = RunFolder(path)
     if processes.first():
         RunFolder.create(path, config, data, overwrite=overwrite)
@@ -71,8 +77,8 @@ def training_run(
 ) -> Generator[None, None, None]:
     """The training of a run folder from where it stands, pausing whenever an epoch has been started."""
     config = run.config()
-    split = run.data()
-    net = new_network(config, split.bound.shape, split.bound.classes, split.prior)
+    parts = run.data()
+    net = new_network(config, parts.bound.shape, parts.bound.classes, parts.prior)
 
     with _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
@@ -96,17 +102,18 @@ def training_run(
 
         stages = config.stages()
         posterior = stages.pop("posterior")
+        prior_data, held = _held_back(config, parts.prior)
         for name, settings in stages.items():
-            assert split.prior is not None
-            yield from stage(name, split.prior, settings)
+            assert prior_data is not None
+            yield from stage(name, prior_data, settings)
         # From here on the prior is fixed: it is on disk before the bound data are looked at.
         net.freeze_prior()
-        if config.expected_risk:
-            c = catoni_parameter(config.expected_risk, config.expected_kl, len(split.bound), posterior.delta)
-            net.fix_catoni(c)
+        risk = config.expected_risk if held is None else _risk_to_expect(net, held, config.seed)
+        if risk:
+            net.fix_catoni(catoni_parameter(risk, config.expected_kl, len(parts.bound), posterior.delta))
         if processes.first():
             write_atomically(run.weights_file("prior"), written_weights(net.state("prior")))
-        yield from stage("posterior", split.bound, posterior)
+        yield from stage("posterior", parts.bound, posterior)
     # All have read the checkpoints that are removed below.
     processes.barrier()
     if not processes.first():
@@ -116,6 +123,19 @@ def training_run(
     start_journal(run, history.end, content)
     write_atomically(run.weights_file("posterior"), content)
     run.remove_checkpoints()
+
+
+def _held_back(config: Config, prior: Data | None) -> tuple[Data | None, Data | None]:
+    """The prior data that train the prior, and those on which Catoni's C is chosen."""
+    if prior is None or not config.held_back:
+        return prior, None
+    return split(prior, 1 - config.held_back, derived_seed(config.seed, _HELD_BACK))
+
+
+def _risk_to_expect(net: StochasticNetwork, held: Data, seed: int) -> float:
+    """The prior's error on data that it has not seen; half an error where there is none, since a C is needed."""
+    visits = max(len(held), _VISITS)
+    return max(0.5, independent_errors(net, held, visits, derived_seed(seed, _HELD_BACK))) / visits
 
 
 def _new_file(path: Path) -> TextIO:
