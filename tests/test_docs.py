@@ -26,9 +26,10 @@ PAGES = {path.stem: path.read_text("utf-8") for path in sorted(DOCS.glob("*.md")
 BLOCKS = {name: re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.M | re.S) for name, text in PAGES.items()}
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(pacbayes.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
-# Python and shell are run; Python that begins with "# needs NAME" where that package is. In console blocks, commands
-# have "$ " before them, and are only checked for their options: they take a GPU, data or time that not everybody has.
-NEEDS = re.compile(r"# needs (\w+)")
+# Python and shell are run; what begins with "# needs NAME", where that package is. TOML becomes the file that its first
+# line names. In console blocks, commands have "$ " before them, and are only checked for their options: they take a
+# GPU, data or time that not everybody has.
+NEEDS, FILE = re.compile(r"# needs (\w+)\n"), re.compile(r"# (\w+\.toml)\n")
 OPTIONAL = [
     pytest.param(NEEDS.match(code)[1], code, id=f"{name}-{NEEDS.match(code)[1]}")
     for name, blocks in BLOCKS.items()
@@ -48,7 +49,7 @@ def test_every_page_is_there_and_has_its_place():
 
 def test_every_block_is_of_a_kind_that_is_tested():
     kinds = {kind for blocks in BLOCKS.values() for kind, _ in blocks}
-    assert kinds <= {"python", "sh", "console", "text", "{toctree}", "{eval-rst}"}
+    assert kinds <= {"python", "sh", "toml", "console", "text", "{toctree}", "{eval-rst}"}
     assert all(text.count("\n```") == 2 * len(BLOCKS[name]) for name, text in PAGES.items())
     shown = [
         line for blocks in BLOCKS.values() for kind, code in blocks if kind == "text" for line in code.splitlines()
@@ -65,11 +66,19 @@ def finished(tmp_path_factory):
     return run.path
 
 
+def is_here(package):
+    return importlib.util.find_spec(package) is not None
+
+
 def code_of(page):
-    return [(kind, code) for kind, code in BLOCKS[page] if kind in ("python", "sh") and not NEEDS.match(code)]
+    """What is run of a page. Python that needs another package runs by itself, below; shell where it stands."""
+    for kind, code in BLOCKS[page]:
+        needs = NEEDS.match(code)
+        if kind in ("sh", "toml") and (needs is None or is_here(needs[1])) or (kind == "python" and needs is None):
+            yield kind, code
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if list(code_of(page))])
 def test_its_code_runs(page, finished, tmp_path, monkeypatch):
     # In the order of the page: what a block makes, the next ones see.
     monkeypatch.chdir(tmp_path)
@@ -81,7 +90,10 @@ def test_its_code_runs(page, finished, tmp_path, monkeypatch):
             if kind == "python":
                 exec(compile(code, f"{page}.md, block {number}", "exec"), names)
                 continue
-            for line in code.splitlines():
+            if kind == "toml":
+                Path(FILE.match(code)[1]).write_text(code)
+                continue
+            for line in NEEDS.sub("", code).splitlines():
                 monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
                 assert sys.argv[0] == "pacbayes", line
                 with pytest.raises(SystemExit) as end:
@@ -92,7 +104,7 @@ def test_its_code_runs(page, finished, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("package", "code"), OPTIONAL)
 def test_code_that_needs_another_package_runs(package, code, tmp_path):
-    if importlib.util.find_spec(package) is None:
+    if not is_here(package):
         pytest.skip(f"{package} is not installed, and need not be")
     environment = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([ENVIRONMENT["PYTHONPATH"], *filter(None, sys.path)])}
     command = [sys.executable, "-c", code]
