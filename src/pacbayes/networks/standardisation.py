@@ -37,7 +37,7 @@ def standardise(model: nn.Module, data: Any) -> nn.Sequential:
 
     The data must be prior data: what is fitted on the bound data voids the certificate. They are remembered, and
     :func:`~pacbayes.certify` refuses data that overlap with them. Everything after that takes the data as they are.
-    A feature that is constant in these data is only shifted.
+    A feature that is constant in these data is only shifted. The model's own layers are called ``model.…`` then.
 
     >>> prior_data = torch.tensor([[1.0, 0.0], [3.0, 100.0]]), [0, 1]
     >>> standardise(nn.Identity(), prior_data)(torch.tensor([[3.0, 50.0]]))
