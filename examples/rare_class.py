@@ -10,10 +10,7 @@ x, y = load_breast_cancer(return_X_y=True)
 y = 1 - y  # 1: malignant
 kept = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:60]])
 prior_data, bound_data = pb.split((x[kept], y[kept]), fraction=0.4)
-mean, deviation = prior_data.x.mean(0), prior_data.x.std(0)
-prior_data, bound_data = (((data.x - mean) / deviation, data.y) for data in (prior_data, bound_data))
-
-net = pb.stochastic(pb.build("mlp", (30,), 2), prior_variance=0.001)
+net = pb.stochastic(pb.standardise(pb.build("mlp", (30,), 2), prior_data), prior_variance=0.001)
 pb.learn_prior(net, prior_data)
 pb.fit(net, bound_data, epochs=10, rate=0.002, batch_size=64)
 print(pb.certify(net, bound_data, bound="best", draws=50_000, seed=1).sentence())

@@ -19,7 +19,16 @@ from pacbayes.certificates import (
 )
 from pacbayes.data import Data, load, split, store
 from pacbayes.errors import PacBayesError
-from pacbayes.networks import Audit, StochasticNetwork, build, features, fold_batchnorm, replace_batchnorm, stochastic
+from pacbayes.networks import (
+    Audit,
+    StochasticNetwork,
+    build,
+    features,
+    fold_batchnorm,
+    replace_batchnorm,
+    standardise,
+    stochastic,
+)
 from pacbayes.training import Ordinary, Settings, fit, freeze_prior, learn_prior, objective, scale_prior, train_ordinary
 
 if TYPE_CHECKING:
@@ -52,6 +61,7 @@ __all__ = [
     "replace_batchnorm",
     "scale_prior",
     "split",
+    "standardise",
     "stochastic",
     "store",
     "test_error",

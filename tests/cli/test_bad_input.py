@@ -83,6 +83,8 @@ BAD_FLAGS = {
     "unknown model": (("--model", "resnet"), ["'resnet'", "mlp"]),
     "unknown data": (("--data", "mnits"), ["'mnits'", "mnist"]),
     "no file": (("--data", "none.npz"), ["none.npz"]),
+    "unknown scaling": (("--scaling", "min-max"), ["'min-max'", "prior-data"]),
+    "nothing to scale by": (("--scaling", "prior-data", "--prior", "data-free"), ["no prior data to scale by"]),
     "unknown prior": (("--prior", "flat"), ["'flat'", "learnt"]),
     "unknown method": (("--method", "H"), ["'H'"]),
     "pre-training as the method": (("--method", "CE"), ["CE"]),

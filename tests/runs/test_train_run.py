@@ -16,8 +16,9 @@ from pacbayes.data import load, split
 from pacbayes.data.splits import split_indices
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.files import sha256
-from pacbayes.networks import build, stochastic
+from pacbayes.networks import build, standardise, stochastic
 from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network
+from pacbayes.runs.folder import new_network
 from pacbayes.seeds import derived_seed
 from pacbayes.training import fit
 
@@ -54,7 +55,8 @@ def test_the_walk_is_that_of_the_library(config, tmp_path):
     """Split, pre-train, train the prior, freeze, train the posterior: the same weights by hand."""
     run = train_run(config, tmp_path / "run")
     prior_data, bound_data = split(load(config.data), 0.5, config.seed)
-    net = stochastic(build("mlp", (4,), 3, seed=config.seed), config.prior_variance)
+    model = standardise(build("mlp", (4,), 3, seed=config.seed), prior_data)
+    net = stochastic(model, config.prior_variance)
     stages = config.stages()
     fit(net, prior_data, settings=stages["pretraining"])
     fit(net, prior_data, settings=stages["prior"])
@@ -131,7 +133,7 @@ def test_catonis_parameter_is_chosen_on_prior_data_that_do_not_train_the_prior(c
         assert torch.equal(first[name], second[name])
     assert len(first["catoni"]) == 1 and first["catoni"] != second["catoni"]
     # The C of the prior's own error there, and the bound that uses it is verified.
-    net = stochastic(build("mlp", (4,), 3, seed=config.seed), config.prior_variance)
+    net = new_network(config, (4,), 3)
     net.load_state(first, "prior")
     errors = independent_errors(net.prior_network(), load(config.data).take(prior[held]), 100_000, seed=5)
     assert float(first["catoni"]) == pytest.approx(catoni_parameter(errors / 100_000, 0.0, 30, 0.025), rel=0.05)

@@ -84,7 +84,7 @@ def test_a_data_free_prior_is_the_initialisation(tiny, data_file, tmp_path, agre
     certify_run(run, draws=50, test_draws=2)
     assert found(run)["data-free prior"][0] == PASSED and found(run)["split"][0] == PASSED
     # A prior that has seen all the data, said to be data-free: everything else agrees.
-    learnt = tiny(tmp_path / "data.npz")
+    learnt = tiny(tmp_path / "data.npz", scaling="none")
     other = train_run(learnt, tmp_path / "other")
     net = other.network()
     data = training_data(config)

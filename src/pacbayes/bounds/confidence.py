@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from scipy import special
-
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import check_delta
 from pacbayes.errors import InvalidInput
@@ -39,6 +37,9 @@ def clopper_pearson_upper(errors: int, n: int, delta: float) -> float:
         raise InvalidInput(f"0 <= errors <= n and n >= 1 are needed, not errors = {errors} of n = {n}")
     if errors == n:
         return 1.0
+    # Only here: it would be most of what importing this package takes beyond importing torch.
+    from scipy import special
+
     p = float(special.betaincinv(errors + 1, n - errors, 1 - delta))
     # betaincinv is good to about 1e-12: step up until the tail itself says so.
     p *= 1 + 1e-12

@@ -34,6 +34,13 @@ def train(
     data_folder: Annotated[
         str | None, typer.Option(help="Where datasets are; else $PACBAYES_DATA, then a cache folder.")
     ] = None,
+    scaling: Annotated[
+        str | None,
+        typer.Option(
+            help="prior-data: each feature by its mean and deviation in the prior data; or none. [default: prior-data "
+            "for tables, where the prior is learnt]"
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option(help=f"{_MODELS}. [default: the usual one for the data]")] = None,
     init: Annotated[str | None, typer.Option(help="Initial means: default (PyTorch's) or orthogonal.")] = None,
     distribution: Annotated[
@@ -133,9 +140,10 @@ def train(
     configuration in effect is saved as RUN/config.toml.
     """
     flags = {
-        "data": data, "data_folder": data_folder, "model": model, "init": init, "distribution": distribution,
-        "prior": prior, "prior_fraction": prior_fraction, "prior_variance": prior_variance,
-        "expected_risk": expected_risk, "expected_kl": expected_kl, "held_back": held_back, "seed": seed,
+        "data": data, "data_folder": data_folder, "scaling": scaling, "model": model, "init": init,
+        "distribution": distribution, "prior": prior, "prior_fraction": prior_fraction,
+        "prior_variance": prior_variance, "expected_risk": expected_risk, "expected_kl": expected_kl,
+        "held_back": held_back, "seed": seed,
         "device": device,
         "pretraining": _given(epochs=pretraining_epochs, rate=pretraining_rate),
         "prior_training": _given(

@@ -5,6 +5,7 @@ from pacbayes.networks.audit import Audit
 from pacbayes.networks.batchnorm import fold_batchnorm, replace_batchnorm
 from pacbayes.networks.distributions import DISTRIBUTIONS, Distribution
 from pacbayes.networks.features import features
+from pacbayes.networks.standardisation import standardise
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "features",
     "fold_batchnorm",
     "replace_batchnorm",
+    "standardise",
     "stochastic",
 ]

@@ -30,6 +30,7 @@ from pacbayes.networks.distributions import (
 from pacbayes.networks.divergence import profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
+from pacbayes.networks.standardisation import forget_data
 
 
 def stochastic(
@@ -104,7 +105,7 @@ class StochasticNetwork(nn.Module):
         self.model = self._binding.model.eval()
         # For the record, and to notice bound data that had shaped the prior: what fit() has used so far.
         self.objective = "none"
-        self.trained_on: list[Any] = []
+        self.trained_on: list[Any] = [*forget_data(model)]
         self.freeze_prior()
 
     @property

@@ -18,6 +18,8 @@ _PREDICTORS = {
     "majority": "The majority vote of fresh draws of the weights for each prediction.",
 }
 
+_SCALED = ", in the units of the data: the network scales them itself, by mean and deviation of the prior data"
+
 
 def model_card(run: RunFolder) -> str:
     """The card of a certified run, whose files must be those it wrote."""
@@ -42,7 +44,8 @@ def model_card(run: RunFolder) -> str:
         "## Model",
         "",
         f"- Architecture: {_code(config.model_name(tuple(record['shape'])))}",
-        f"- Inputs: numbers of shape {record['shape']}; {record['classes']} classes",
+        f"- Inputs: numbers of shape {record['shape']}{_SCALED if config.scales(tuple(record['shape'])) else ''}",
+        f"- Classes: {record['classes']}",
         f"- Predictor: {_PREDICTORS[certificate.predictor]}",
         f"- Training: {_training(config, certificate)}",
         f"- Made with: {_code(', '.join(f'{name} {version}' for name, version in certificate.versions.items()))}",

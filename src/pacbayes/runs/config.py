@@ -16,6 +16,7 @@ from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
 from pacbayes.training.settings import Settings, check_type
 
 PRIORS = ("data-free", "learnt")
+SCALINGS = ("auto", "prior-data", "none")
 MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-4", "cifar10": "cifar10-9"}
 
 STAGES = ("pretraining", "prior", "posterior")
@@ -30,6 +31,8 @@ class Config:
     data: str = "digits"
     data_folder: str = ""
     """Where to look for the data; empty for the environment variable PACBAYES_DATA, then the cache folder."""
+    scaling: str = "auto"
+    """``prior-data``: each feature by its mean and deviation there; auto is that for tables, with a learnt prior."""
     model: str = "auto"
     init: str = "default"
     distribution: str = "gaussian"
@@ -57,6 +60,13 @@ class Config:
         check_seed(self.seed)
         if self.prior not in PRIORS:
             raise InvalidInput(f"unknown prior {self.prior!r}: choose one of {', '.join(PRIORS)}")
+        if self.scaling not in SCALINGS:
+            raise InvalidInput(f"unknown scaling {self.scaling!r}: choose one of {', '.join(SCALINGS)}")
+        if self.scaling == "prior-data" and not self.learns_prior:
+            raise InvalidInput(
+                "a data-free prior has no prior data to scale by, and scaled by the bound data there is no valid "
+                "certificate: take scaling none, and scale the data themselves by constants known beforehand"
+            )
         if not 0 < self.prior_fraction < 1:
             raise InvalidInput(f"prior_fraction must lie strictly between 0 and 1, and is {self.prior_fraction}")
         if not 0 < self.prior_variance < float("inf"):
@@ -82,6 +92,12 @@ class Config:
     @property
     def learns_prior(self) -> bool:
         return self.prior == "learnt"
+
+    def scales(self, shape: tuple[int, ...]) -> bool:
+        """Whether features are scaled by mean and deviation of the prior data."""
+        if self.scaling == "auto":
+            return self.learns_prior and len(shape) == 1
+        return self.scaling == "prior-data"
 
     def model_name(self, shape: tuple[int, ...]) -> str:
         """The architecture: the one named, or the usual one for these data."""

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pacbayes import processes
 from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split
 from pacbayes.errors import InvalidInput, MissingData, RunError
 from pacbayes.files import read_plain_file, sha256, strict_json, write_atomically
-from pacbayes.networks import StochasticNetwork, build, stochastic
+from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
+from pacbayes.networks.standardisation import standardised
 from pacbayes.runs.config import STAGES, Config
 from pacbayes.runs.history import History, chain_start, read_chain
 from pacbayes.runs.weights import bytes_of_weights, read_weights
@@ -209,13 +210,19 @@ class RunFolder:
                 net.load_state(read_weights(content, f"{which}.safetensors"), which)
         except InvalidInput as error:
             raise RunError(f"{self.path}: {error}") from None
+        if net.fixed_part_changed():
+            raise RunError(f"{self.path}: what is fixed in posterior.safetensors is not that of prior.safetensors")
         net.objective = config.posterior.objective
         return net
 
 
-def new_network(config: Config, shape: tuple[int, ...], classes: int) -> StochasticNetwork:
-    """The network at its initialisation, on its device."""
-    model = build(config.model_name(shape), shape, classes, init=config.init, seed=config.seed)
+def new_network(
+    config: Config, shape: tuple[int, ...], classes: int, prior_data: Data | None = None
+) -> StochasticNetwork:
+    """The network at its initialisation, on its device; without prior data, what is fitted on them is left open."""
+    model: nn.Module = build(config.model_name(shape), shape, classes, init=config.init, seed=config.seed)
+    if config.scales(shape):
+        model = standardised(model, shape) if prior_data is None else standardise(model, prior_data)
     net = stochastic(model, config.prior_variance, distribution=config.distribution)
     return net.to(device_named(config.device))
 

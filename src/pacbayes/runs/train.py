@@ -54,7 +54,7 @@ def train_run(
         return run
     # Everything that can be wrong shows before the folder is made.
     data = training_data(config)
-    net = new_network(config, data.bound.shape, data.bound.classes)
+    net = new_network(config, data.bound.shape, data.bound.classes, data.prior)
     prior_data, _ = _held_back(config, data.prior)
     for name, settings in config.stages().items():
         check_fit(net, data.bound if name == "posterior" or prior_data is None else prior_data, settings)
@@ -78,7 +78,7 @@ def training_run(
     """The training of a run folder from where it stands, pausing whenever an epoch has been started."""
     config = run.config()
     parts = run.data()
-    net = new_network(config, parts.bound.shape, parts.bound.classes)
+    net = new_network(config, parts.bound.shape, parts.bound.classes, parts.prior)
 
     with _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))

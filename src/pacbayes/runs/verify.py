@@ -19,6 +19,7 @@ from pacbayes.data.catalogue import find
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
+from pacbayes.networks.standardisation import moments, scaling_of
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import FILES, RunFolder, data_record, new_network
 from pacbayes.runs.journal import NAME as JOURNAL
@@ -273,6 +274,8 @@ def _data(
     if net is None or list(data.shape) != recorded["shape"] or data.classes != net.classes:
         yield Check("Monte Carlo", OPEN, "the count cannot be repeated: network or data are not those certified")
         return
+    if config.scales(data.shape):
+        yield _attempt("scaling", _scaling, net, data.take(prior))
     again = data.take(bound) if recompute else None
     yield _attempt("Monte Carlo", lambda: _count(certificate, net, again, _single(run, certificate)))
 
@@ -293,6 +296,18 @@ def _split(config: Config, prior: np.ndarray, bound: np.ndarray, as_recorded: bo
         return PASSED, f"none: the prior is data-free, and all {len(bound)} examples enter the bound"
     sizes = f"{len(prior)} examples for the prior, {len(bound)} for the bound"
     return PASSED, f"{sizes}: disjoint, from seed {config.seed}, and those of data.json"
+
+
+def _scaling(net: StochasticNetwork, prior_data: Data) -> tuple[str, str]:
+    """The scaling that the network begins with, against the data that alone may shape it."""
+    layer = scaling_of(net.model)
+    mean, deviation = moments(prior_data)
+    # Another machine's sums may differ in the last digits.
+    allowed = 1e-5 * (mean.abs() + deviation)
+    apart = torch.maximum((layer.mean.cpu() - mean).abs(), (layer.deviation.cpu() - deviation).abs())
+    if bool((apart <= allowed).all()):
+        return PASSED, f"mean and deviation of each feature are those of the {len(prior_data)} prior examples"
+    return FAILED, "the features are not scaled by mean and deviation of the prior data"
 
 
 def _count(
