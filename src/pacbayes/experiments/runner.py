@@ -130,8 +130,9 @@ def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
 
 
 def _configuration(row: Row) -> dict[str, Any]:
-    """All settings, but for where things are."""
-    return {name: value for name, value in asdict(row.config).items() if name not in ("device", "data_folder")}
+    """All settings, but for where things are, and for what a row has not: priors that it is chosen among."""
+    left_out = ("device", "data_folder", "priors")
+    return {name: value for name, value in asdict(row.config).items() if name not in left_out}
 
 
 def _append(results: Path, record: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pacbayes.bounds.pac_bayes import check_priors
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed, derived_seed
@@ -40,6 +41,8 @@ class Config:
     expected_risk: float = 0.0
     """The empirical risk that Catoni's C is chosen for, with ``expected_kl``, before training; 0 for a grid of C."""
     expected_kl: float = 0.0
+    priors: int = 1
+    """How many priors, splits, scales or seeds are tried, this one among them: its certificates pay for the choice."""
     seed: int = 0
     device: str = "cpu"
     pretraining: Settings | None = field(default=PRETRAINING)
@@ -52,6 +55,7 @@ class Config:
             if not isinstance(item.default, Settings):
                 check_type(item.name, getattr(self, item.name), type(item.default))
         check_seed(self.seed)
+        check_priors(self.priors)
         if self.prior not in PRIORS:
             raise InvalidInput(f"unknown prior {self.prior!r}: choose one of {', '.join(PRIORS)}")
         if not 0 < self.prior_fraction < 1:
