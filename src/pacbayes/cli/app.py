@@ -19,6 +19,7 @@ from pacbayes.cli.compare import card, compare
 from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable, together
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
+from pacbayes.cli.sweep import sweep
 from pacbayes.cli.train import train
 from pacbayes.data import load_inputs
 from pacbayes.errors import InvalidInput, RunError
@@ -242,6 +243,7 @@ def predict(
 app.command()(compare)
 app.command()(card)
 app.command()(sign)
+app.command()(sweep)
 app.command()(reproduce)
 app.command()(bench)
 
