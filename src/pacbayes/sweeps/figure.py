@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from pacbayes.report.svg import element, picture, round_steps, text
@@ -22,15 +23,16 @@ def slice_svg(place: int, name: str, axis: Axis, trials: Sequence[Trial], best: 
     assert best.bound is not None
     ended = [trial for trial in trials if trial.bound is not None and name in trial.parameters]
     drawn_trials = [trial for trial in ended if trial.bound is not None and trial.bound <= _HIGHEST * best.bound]
-    steps = round_steps(max(trial.bound or 0.0 for trial in drawn_trials))
+    steps = _scale([trial.bound for trial in drawn_trials if trial.bound is not None])
+    low, high = float(steps[0]), float(steps[-1])
 
     def y(value: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * value / float(steps[-1])
+        return _BOTTOM - (_BOTTOM - _TOP) * (value - low) / (high - low)
 
     drawn = []
     for step in steps:
         at = y(float(step))
-        drawn.append(element("line", x1=_LEFT, x2=_RIGHT, y1=at, y2=at, class_="grid" if step else "axis"))
+        drawn.append(element("line", x1=_LEFT, x2=_RIGHT, y1=at, y2=at, class_="grid" if step != steps[0] else "axis"))
         drawn.append(text(f"{float(step * 100):g} %", x=_LEFT - 8, y=at + 4, text_anchor="end", class_="tick"))
     for value in _ticks(axis):
         label = f"{value:g}" if type(value) in (int, float) else str(value)[:12]
@@ -47,6 +49,18 @@ def slice_svg(place: int, name: str, axis: Axis, trials: Sequence[Trial], best: 
     if hidden:
         described += f" {hidden} trials of more than {_HIGHEST:g} times that are not shown."
     return picture(f"slice-{place}", f"Bound over {name}", described, drawn, viewBox=f"0 0 {_WIDTH} {_HEIGHT}")
+
+
+def _scale(values: Sequence[float]) -> list[Decimal]:
+    """Round numbers around the values: dots need no zero.
+
+    >>> [str(value) for value in _scale([0.096, 0.115])]
+    ['0.095', '0.100', '0.105', '0.110', '0.115']
+    """
+    low, high = min(values), max(values)
+    step = round_steps(high - low or high)[1]
+    first, last = math.floor(low / float(step)), math.ceil(round(high / float(step), 6))
+    return [step * place for place in range(first, max(last, first + 1) + 1)]
 
 
 def _place(axis: Axis, value: Any) -> float:

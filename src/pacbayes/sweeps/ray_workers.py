@@ -36,7 +36,8 @@ class RayWorkers:
         self._running: dict[Any, int] = {}
 
     def start(self, number: int, task: Task, *arguments: Any) -> None:
-        self._running[self._run.remote(str(Path.cwd()), task, arguments)] = number
+        run = self._run.options(name=f"trial {number}")
+        self._running[run.remote(str(Path.cwd()), task, arguments)] = number
 
     def finished(self) -> list[tuple[int, Outcome]]:
         if not self._running:

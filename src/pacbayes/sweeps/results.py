@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pacbayes.files import sha256, write_atomically
 from pacbayes.report.page import render
 from pacbayes.runs import RunFolder
 from pacbayes.sweeps.axes import Range
+from pacbayes.sweeps.charge import Charge
 from pacbayes.sweeps.figure import slice_svg
 from pacbayes.sweeps.specification import Specification
 from pacbayes.sweeps.study import Trial
@@ -55,38 +56,52 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(trials, key=lambda t: bounds[t.number])
 
 
-def write_results(
-    folder: Path, sweep: Specification, trials: Sequence[Trial], best: Trial, path: Callable[[int], Path]
-) -> Result:
-    """Write ``sweep.json`` and ``sweep.html``. More priors than were charged, by whatever fault, are refused."""
-    priors = {trial.number: _prior(RunFolder(path(trial.number))) for trial in trials}
-    charge = sweep.charge
+def made_priors(folder: Path, charge: Charge, paths: Mapping[int, Path]) -> dict[int, str | None]:
+    """The hash of each trial's prior, if it has one. More than were charged, by whatever fault, are refused."""
+    files = {number: RunFolder(path) for number, path in paths.items()}
+    priors = {
+        number: sha256(run.read("prior.safetensors")) if run.weights_file("prior").is_file() else None
+        for number, run in files.items()
+    }
     if (made := len(set(priors.values()) - {None})) > charge.priors:
-        raise RunError(f"{folder}: {made} priors were made and {charge.priors} charged: no certificate of it holds")
-    certificate = RunFolder(path(best.number)).certificate()
-    result = Result(folder, sweep, tuple(trials), best, path(best.number), certificate)
+        raise RunError(
+            f"{folder}: {made} priors were made and {charge.priors} charged: no certificate of it would hold"
+        )
+    return priors
+
+
+def write_results(
+    folder: Path,
+    sweep: Specification,
+    trials: Sequence[Trial],
+    priors: Mapping[int, str | None],
+    best: Trial,
+    run: Path,
+) -> Result:
+    """Write ``sweep.json`` and ``sweep.html``, once the best trial has its certificate in its run folder."""
+    charge, certificate = sweep.charge, RunFolder(run).certificate()
+    place = str(run.relative_to(folder.absolute()))
+    result = Result(folder, sweep, tuple(trials), best, run, certificate)
     record = {
         "kind": sweep.kind,
         "axes": {name: asdict(axis) if isinstance(axis, Range) else list(axis) for name, axis in sweep.axes.items()},
         "charge": asdict(charge) | {"delta_each": charge.each, "certified_models": 1, "in_words": str(charge)},
         "best": {
-            "trial": best.number, "run": str(result.run.relative_to(folder.absolute())), "training_bound": best.bound,
+            "trial": best.number, "run": place, "training_bound": best.bound,
             "parameters": best.parameters, "risk_bound": certificate.risk_bound, "confidence": certificate.confidence,
         },
-        "trials": [
-            {**asdict(trial), "prior_fingerprint": priors[trial.number]} for trial in trials
-        ],
+        "trials": [{**asdict(trial), "prior_fingerprint": priors[trial.number]} for trial in trials],
     }  # fmt: skip
     write_atomically(folder / "sweep.json", (json.dumps(record, indent=2) + "\n").encode())
-    pictures = [slice_svg(place, name, axis, trials, best) for place, (name, axis) in enumerate(sweep.axes.items())]
+    pictures = [slice_svg(number, *axis, trials, best) for number, axis in enumerate(sweep.axes.items())]
     page = render(
         "sweep.html",
         certificate=certificate,
         risk_bound=percent(certificate.risk_bound),
         charge=str(charge),
         pictures=pictures,
-        run=str(result.run.relative_to(folder.absolute())),
-        config=RunFolder(result.run).config(),
+        run=place,
+        config=RunFolder(run).config(),
         columns=result.columns(),
         rows=result.rows(),
     )
@@ -97,9 +112,3 @@ def write_results(
 def shown(value: Any) -> str:
     """A number with four digits that matter, or the word."""
     return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _prior(run: RunFolder) -> str | None:
-    """The hash of a trial's prior, if it came to have one."""
-    file = run.weights_file("prior")
-    return sha256(run.read("prior.safetensors")) if file.is_file() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +16,9 @@ from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.runs import Config
 from pacbayes.runs.folder import FILES
-from pacbayes.sweeps.results import Result, ranked, write_results
+from pacbayes.sweeps.results import Result, made_priors, ranked, write_results
 from pacbayes.sweeps.specification import Specification
-from pacbayes.sweeps.study import RUNNING, Study, Trial
+from pacbayes.sweeps.study import Study, Trial
 from pacbayes.sweeps.trial import COMPLETE, FAILED, Outcome, certify_trial, prior_is_there, prior_key, train_trial
 from pacbayes.sweeps.workers import Workers
 
@@ -75,6 +76,7 @@ class _Run:
         self.seconds, self.watch = seconds, watch
         self.waiting = study.unfinished()
         self.running: dict[int, Config] = {}
+        self.seen: dict[int, tuple[int, list[dict[str, Any]]]] = {}
 
     def train(self) -> None:
         """All trials that there are."""
@@ -82,14 +84,13 @@ class _Run:
             while len(self.running) < self.pool.size and (trial := self._next()) is not None:
                 self._start(trial)
             for number, outcome in self.pool.finished():
-                config = self.running.pop(number)
-                bounds = posterior_bounds(self._path(number))
-                self.study.report(number, _kept(bounds, config))
-                self.study.tell(number, outcome, _kept(bounds, config)[-1] if outcome.state == COMPLETE else None)
+                self._look(number)
+                bounds = self._bounds(number)
+                self.study.tell(number, outcome, bounds[-1] if outcome.state == COMPLETE else None)
                 self._stop_file(number).unlink(missing_ok=True)
-            for number, config in self.running.items():
-                if self.study.report(number, _kept(posterior_bounds(self._path(number)), config)):
-                    self._stop_file(number).touch()
+                del self.running[number], self.seen[number]
+            for number in self.running:
+                self._look(number)
             if self.watch is not None:
                 self.watch([self._progress(trial) for trial in self.study.trials()])
             if not self.running and not self.waiting and not self._refill():
@@ -103,13 +104,29 @@ class _Run:
         if not complete:
             message = next((trial.message for trial in trials if trial.message), "all were stopped")
             raise RunError(f"no trial of {self.folder} came to its end; the first: {message}")
+        priors = made_priors(self.folder, self.sweep.charge, {t.number: self._path(t.number) for t in trials})
         best = ranked(complete)[0]
         self.pool.start(best.number, certify_trial, self._path(best.number), asdict(self.sweep.certify))
         while not (ended := self.pool.finished()):
             time.sleep(_POLL_SECONDS)
         if ended[0][1].state == FAILED:
             raise RunError(f"trial {best.number} could not be certified: {ended[0][1].message}")
-        return write_results(self.folder, self.sweep, trials, best, self._path)
+        return write_results(self.folder, self.sweep, trials, priors, best, self._path(best.number))
+
+    def _look(self, number: int) -> None:
+        """Read a history that has grown, note the bounds, and stop a trial whose bounds are bad."""
+        path = self._path(number)
+        size = _size(path / "history.jsonl")
+        if size == self.seen[number][0]:
+            return
+        self.seen[number] = (size, _history(path))
+        if self.study.report(number, self._bounds(number)):
+            self._stop_file(number).touch()
+
+    def _bounds(self, number: int) -> list[float]:
+        """After each epoch of a running trial, the bound of the weights that would be kept: the least, or the last."""
+        bounds = [float(line["bound"]) for line in self.seen[number][1] if line["stage"] == "posterior"]
+        return bounds if self.running[number].posterior.keeps_last else list(itertools.accumulate(bounds, min))
 
     def _next(self) -> Trial | None:
         """A trial to start now. Those whose prior is being made by another wait for it."""
@@ -145,18 +162,16 @@ class _Run:
             # Each value was checked alone; some do not go together.
             self.study.tell(number, Outcome(FAILED, str(error)), None)
             return
-        self.running[number] = config
+        self.running[number], self.seen[number] = config, (0, [])
         path = self._path(number)
         path.parent.mkdir(exist_ok=True)
         self.pool.start(number, train_trial, config, path, self._priors, self._stop_file(number), self.seconds)
 
     def _progress(self, trial: Trial) -> Progress:
-        if trial.state != RUNNING:
+        number = trial.number
+        if number not in self.running or not (lines := self.seen[number][1]):
             return Progress(trial)
-        config, lines = self.running.get(trial.number), _history(self._path(trial.number))
-        if config is None or not lines:
-            return Progress(trial)
-        bounds = _kept(posterior_bounds(self._path(trial.number)), config)
+        bounds = self._bounds(number)
         stage, epoch = str(lines[-1]["stage"]), int(lines[-1]["epoch"]) + 1
         return Progress(replace(trial, bound=bounds[-1] if bounds else None), stage, epoch)
 
@@ -171,11 +186,6 @@ class _Run:
         return self.folder.absolute() / "priors"
 
 
-def posterior_bounds(path: Path) -> list[float]:
-    """The bound after each epoch of the posterior in a run folder, so far."""
-    return [float(line["bound"]) for line in _history(path) if line["stage"] == "posterior"]
-
-
 def _history(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a history that may be being written."""
     try:
@@ -185,11 +195,11 @@ def _history(path: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _kept(bounds: list[float], config: Config) -> list[float]:
-    """The bound of the weights that would be kept after each epoch: the least so far, or the present one."""
-    if config.posterior.keeps_last:
-        return bounds
-    return [min(bounds[: place + 1]) for place in range(len(bounds))]
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _begin(folder: Path, content: bytes) -> None:
