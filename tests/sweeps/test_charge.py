@@ -47,7 +47,7 @@ def test_every_option_is_free_or_charged_or_refused():
 def prior_files(data_file, tmp_path_factory):
     """The bytes of prior and split of a run with another value of one option of the posterior."""
     folder = tmp_path_factory.mktemp("runs")
-    stages = {"pretraining": {"epochs": 1}, "prior_training": {"epochs": 1}, "posterior": {"epochs": 2}}
+    stages = {"pretraining": {"epochs": 0}, "prior_training": {"epochs": 1}, "posterior": {"epochs": 2}}
     base = Config().with_options({"data": str(data_file), "model": "mlp", "expected_risk": 0.1, **stages})
 
     def made(name: str, value: object) -> tuple[bytes, bytes]:

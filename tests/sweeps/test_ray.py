@@ -45,7 +45,8 @@ def test_a_worker_is_killed_and_then_the_sweep(sweep_file, posterior_bounds, tmp
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'pacbayes[ray]'")
     file, folder, mark = sweep_file("posterior.rate = [0.002, 0.02]", epochs=60), tmp_path / "sweep", str(tmp_path)
     command = [sys.executable, "-m", "pacbayes", "sweep", file, "--out", folder, "--ray", "--jobs", "1"]
-    environment = {**os.environ, MARK: mark, "PYTHONPATH": str(Path(pacbayes.__file__).parents[1])}
+    source = str(Path(pacbayes.__file__).parents[1])
+    environment = {**os.environ, MARK: mark, "PYTHONPATH": source, "RAY_ADDRESS": "local"}
     with (tmp_path / "output").open("w") as output:
         process = subprocess.Popen(
             [*command, "--checkpoint-seconds", "0"], env=environment, stdout=output, stderr=subprocess.STDOUT

@@ -17,6 +17,7 @@ from pacbayes.runs import RunFolder, train_run, verify_run
 from pacbayes.runs.journal import read_journal
 from pacbayes.runs.verify import FAILED as CHECK_FAILED
 from pacbayes.sweeps import LocalWorkers, Progress, Result, Specification, run_sweep
+from pacbayes.sweeps.results import made_priors
 from pacbayes.sweeps.trial import COMPLETE, FAILED, PRUNED, prior_is_there, train_trial
 
 AXES = "prior_variance = [0.001, 0.01]\nposterior.rate = [0.002, 0.02]"
@@ -35,11 +36,11 @@ def weights(folder: Path) -> list[bytes]:
 
 
 def test_a_grid_from_end_to_end(sweep_file, posterior_bounds, tmp_path):
-    file = sweep_file(AXES + "\nposterior.objective = ['invKL', 'quad']")
+    file = sweep_file(AXES)
     result = run(file, tmp_path / "sweep")
     record = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
 
-    assert [trial.state for trial in result.trials] == [COMPLETE] * 8
+    assert [trial.state for trial in result.trials] == [COMPLETE] * 4
     assert result.best.bound == min(trial.bound for trial in result.trials)
     made = {trial["prior_fingerprint"] for trial in record["trials"]}
     assert len(made) == record["charge"]["priors"] == 2 and record["charge"]["delta_each"] == 0.0125
@@ -77,44 +78,34 @@ def by_hand(file: Path, folder: Path, result: Result) -> list[bytes]:
     return weights(folder)
 
 
-def test_a_killed_worker_loses_nothing(sweep_file, posterior_bounds, tmp_path):
-    file = sweep_file(AXES, epochs=12)
+def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, posterior_bounds, tmp_path):
+    file, folder = sweep_file(AXES, epochs=12), tmp_path / "sweep"
     killed: list[int] = []
 
-    def kill(trials: object) -> None:
-        # Once while a prior is made or trained from, once in a posterior's training.
-        done = max((len(posterior_bounds(path)) for path in (tmp_path / "sweep" / "trials").glob("0*[0-9]")), default=0)
-        if len(killed) < 2 and (not killed or done > 2) and (children := mp.active_children()):
+    def kill(trials: Sequence[Progress]) -> None:
+        """A worker while a prior is made or trained from, one in a posterior's training, then the sweep itself."""
+        amid = any(each.stage == "posterior" and 2 < each.epoch < 12 for each in trials)
+        if len(killed) < 2 and (amid or not killed) and (children := mp.active_children()):
             killed.append(children[0].pid)
             os.kill(children[0].pid, signal.SIGKILL)
-
-    result = run(file, tmp_path / "sweep", watch=kill)
-    assert len(killed) == 2 and [trial.state for trial in result.trials] == [COMPLETE] * 4
-    assert weights(tmp_path / "sweep") == by_hand(file, tmp_path / "by hand", result)
-
-
-def test_an_interrupted_sweep_goes_on(sweep_file, tmp_path):
-    file, folder = sweep_file(AXES, epochs=12), tmp_path / "sweep"
-
-    def interrupt(trials: Sequence[Progress]) -> None:
-        # Some are finished, and one is in the middle of its posterior.
-        amid = any(each.stage == "posterior" and 2 < each.epoch < 12 for each in trials)
-        if amid and any(each.trial.state == COMPLETE for each in trials):
+        elif amid and len(killed) == 2 and any(each.trial.state == COMPLETE for each in trials):
             with pytest.raises(RunError, match="another process is at work"):
                 run(file, folder)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(file, folder, watch=interrupt)
-    assert not mp.active_children()
+        run(file, folder, watch=kill)
+    assert len(killed) == 2 and not mp.active_children()
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/posterior.safetensors")}
-    assert 0 < len(finished) < 4
-    assert list(folder.glob("trials/*/checkpoint-posterior.safetensors"))
+    assert 0 < len(finished) < 4 and list(folder.glob("trials/*/checkpoint-posterior.safetensors"))
 
     result = run(folder / "sweep.toml", folder)
     assert [trial.state for trial in result.trials] == [COMPLETE] * 4
-    assert finished == {path: path.stat().st_mtime_ns for path in finished}
-    assert weights(folder) == by_hand(file, tmp_path / "by hand", result)
+    assert finished == {path: path.stat().st_mtime_ns for path in finished}, "what is finished is not trained again"
+    sweep = Specification.read(file)
+    for trial in result.trials:
+        train_run(sweep.config(trial.parameters), tmp_path / "by hand" / "trials" / f"{trial.number:04d}")
+    assert weights(folder) == weights(tmp_path / "by hand")
 
 
 def test_a_trial_that_fails_does_not_stop_the_others(sweep_file, tmp_path):
@@ -141,14 +132,17 @@ def test_another_file_or_folder_is_refused(sweep_file, tmp_path):
         run(sweep_file("seed = [0]"), tmp_path / "letters")
 
 
-def test_more_priors_than_charged_are_refused(sweep_file, tmp_path, monkeypatch):
-    """A guard against faults of the sweep itself: here its trials share no prior, and each has one of its own."""
-    file = sweep_file("posterior.rate = [0.002, 0.02]")
-    result = run(file, tmp_path / "sweep")
-    other = next(path for path in (tmp_path / "sweep" / "trials").iterdir() if path != result.run)
-    (other / "prior.safetensors").write_bytes((other / "posterior.safetensors").read_bytes())
-    with pytest.raises(RunError, match="2 priors were made and 1 charged"):
-        run(file, tmp_path / "sweep")
+def test_more_priors_than_charged_are_refused(tmp_path):
+    """A guard against faults of the sweep itself, before anything is certified."""
+    paths = {number: tmp_path / str(number) for number in range(3)}
+    for number, path in paths.items():
+        path.mkdir()
+        (path / "prior.safetensors").write_bytes(bytes([number]))
+    three = Specification.parse(b"[axes]\nseed = [0, 1, 2]").charge
+    assert len(set(made_priors(tmp_path, three, paths).values())) == 3
+    two = Specification.parse(b"[axes]\nseed = [0, 1]\nposterior.rate = [0.1, 0.2]").charge
+    with pytest.raises(RunError, match="3 priors were made and 2 charged"):
+        made_priors(tmp_path, two, paths)
 
 
 def test_a_trial_is_stopped_after_the_present_epoch(sweep_file, posterior_bounds, tmp_path):

@@ -24,7 +24,10 @@ class RayWorkers:
         self._ray = ray = _ray()
         self._own = not ray.is_initialized()
         if self._own:
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+            try:
+                ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+            except (ConnectionError, ValueError) as error:
+                raise InvalidInput(f"no Ray cluster: {str(error).splitlines()[0]}") from None
         unit = "GPU" if device == "cuda" else "CPU"
         found = int(ray.cluster_resources().get(unit, 0))
         if not found:
