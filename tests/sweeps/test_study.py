@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pacbayes.errors import InvalidInput
+from pacbayes.errors import InvalidInput, RunError
 from pacbayes.sweeps import Specification
 from pacbayes.sweeps.study import NAME, RUNNING, Study
 from pacbayes.sweeps.trial import COMPLETE, FAILED, PRUNED, Outcome
@@ -88,10 +88,20 @@ def test_a_trial_cut_off_while_it_was_asked_for_gets_its_other_values(tmp_path):
     assert [trial.parameters for trial in asked] == list(grid.grid())
 
 
-def test_another_device_would_make_other_priors(tmp_path):
+def test_what_was_counted_stays_as_it_was(tmp_path):
     Study(tmp_path, search(2))
-    with pytest.raises(InvalidInput, match="begun on 'cpu'"):
-        Study(tmp_path, search(2).with_device("cuda"))
+    Study(tmp_path, search(2))
+    other = SEARCH.format(trials=2).replace("[0.001, 0.01]", "[0.001, 0.01, 0.1]")
+    for changed in (search(2).with_device("cuda"), Specification.parse(other.encode())):
+        with pytest.raises(RunError, match="counted and charged"):
+            Study(tmp_path, changed)
+
+
+def test_a_damaged_file_is_said_to_be_one(tmp_path):
+    for text in ("so it goes\n", '{"op_code": 77}\n', "[]\n", '{"op_code":5,"trial_id":9}\n'):
+        (tmp_path / NAME).write_text(text + text)
+        with pytest.raises(RunError, match="is damaged"):
+            Study(tmp_path, search(2))
 
 
 def test_what_is_not_installed_is_named(tmp_path, monkeypatch):

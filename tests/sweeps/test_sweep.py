@@ -115,6 +115,17 @@ def test_a_trial_that_fails_does_not_stop_the_others(sweep_file, tmp_path):
     assert result.best == good and "not finite" in result.rows()[1][-1]
 
 
+def test_what_a_search_proposes_again_is_not_trained_again(sweep_file, tmp_path):
+    file = sweep_file("posterior.rate = [0.002, 0.02]", head='kind = "search"\ntrials = 4')
+    result = run_sweep(file, tmp_path / "sweep", partial(LocalWorkers, 1))
+    first = {trial.parameters["posterior.rate"]: trial for trial in reversed(result.trials)}
+    assert len(result.trials) == 4 and len(list(tmp_path.glob("sweep/trials/*"))) == len(first) <= 2
+    for trial in result.trials:
+        same = first[trial.parameters["posterior.rate"]]
+        assert trial.bound == same.bound and (trial == same or trial.message == f"as trial {same.number}")
+    assert result.run.is_dir()
+
+
 def test_no_trial_at_all_is_said_so(sweep_file, tmp_path):
     with pytest.raises(RunError, match="came to its end; the first: .*not finite"):
         run(sweep_file("posterior.rate = [1e30]"), tmp_path / "sweep")

@@ -162,6 +162,10 @@ class _Run:
             # Each value was checked alone; some do not go together.
             self.study.tell(number, Outcome(FAILED, str(error)), None)
             return
+        for other in self.study.trials():
+            if other.state == COMPLETE and other.parameters == trial.parameters:
+                self.study.tell(number, Outcome(COMPLETE, f"as trial {other.number}"), other.bound)
+                return
         self.running[number], self.seen[number] = config, (0, [])
         path = self._path(number)
         path.parent.mkdir(exist_ok=True)

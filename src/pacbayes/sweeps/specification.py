@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pacbayes.bounds.pac_bayes import check_delta
 from pacbayes.certificates import BOUNDS
 from pacbayes.errors import InvalidInput
+from pacbayes.files import sha256
 from pacbayes.runs import Config
 from pacbayes.seeds import check_seed
 from pacbayes.sweeps.axes import Axis, Range, ends, options, read_axes
@@ -66,6 +68,11 @@ class Specification:
     @property
     def charge(self) -> Charge:
         return count(self.axes, self.certify.delta, self.certify.mc_delta)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same sweep on the same device."""
+        return sha256(json.dumps(asdict(self), sort_keys=True).encode())
 
     def config(self, parameters: Mapping[str, Any]) -> Config:
         """The configuration of a trial. Its bound is that of its share of delta, so that trials can be compared."""

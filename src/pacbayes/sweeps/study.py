@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pacbayes.errors import InvalidInput
+from pacbayes.errors import InvalidInput, RunError
 from pacbayes.seeds import derived_seed
 from pacbayes.sweeps.axes import Range
 from pacbayes.sweeps.specification import Specification
@@ -42,25 +42,30 @@ class Study:
             optuna.trial.TrialState.RUNNING: RUNNING,
         }
         self._optuna, self._sweep = optuna, sweep
-        storage = _storage(optuna, folder / NAME)
         pruner = optuna.pruners.MedianPruner(_COMPLETE_FIRST, _EPOCHS_FIRST)
-        self._study = optuna.create_study(
-            storage=storage,
-            study_name="sweep",
-            pruner=pruner if sweep.prune else optuna.pruners.NopPruner(),
-            load_if_exists=True,
-        )
-        there = len(self._study.get_trials(deepcopy=False))
+        try:
+            self._study = optuna.create_study(
+                storage=_storage(optuna, folder / NAME),
+                study_name="sweep",
+                pruner=pruner if sweep.prune else optuna.pruners.NopPruner(),
+                load_if_exists=True,
+            )
+            there = len(self._study.get_trials(deepcopy=False))
+            begun = self._study.user_attrs.get("sweep", sweep.fingerprint)
+        except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+            raise RunError(f"{folder / NAME} is damaged, and the sweep cannot go on: {error}") from None
+        if begun != sweep.fingerprint:
+            raise RunError(
+                f"the sweep in {folder} was begun with other values or on another device. Its priors are counted and "
+                f"charged: take another folder"
+            )
+        self._study.set_user_attr("sweep", begun)
         # Another seed after each interruption: the same one would propose the first trials again.
         self._study.sampler = optuna.samplers.TPESampler(seed=derived_seed(sweep.seed, there) % 2**32)
         if sweep.kind == "grid":
             for place, parameters in enumerate(sweep.grid()):
                 if place >= there:
                     self._study.enqueue_trial(parameters)
-        device = self._study.user_attrs.get("device", sweep.base.device)
-        if device != sweep.base.device:
-            raise InvalidInput(f"the sweep in {folder} was begun on {device!r}, and its priors are of that device")
-        self._study.set_user_attr("device", device)
 
     def unfinished(self) -> list[Trial]:
         """Trials that an earlier process had begun."""
