@@ -55,7 +55,7 @@ def formula(name: str, risk: mpf, kl: mpf, profile: mpf, delta: mpf, e: Evidence
 
 def true_parts(e: Evidence) -> dict[str, mpf]:
     """From the definitions, with the one-sided limit or none."""
-    delta = mpf(e.delta) * ({1: mpf(9) / 10, 2: mpf(1) / 20}[e.draw] if e.predictor == "single" else 1)
+    delta = mpf(e.delta) / e.priors * ({1: mpf(9) / 10, 2: mpf(1) / 20}[e.draw] if e.predictor == "single" else 1)
     rules = {"": (e.errors, 1, 1, mpf(1))}
     if e.predictor == "majority":
         third = mpf(1) / 3
@@ -89,10 +89,15 @@ def assert_right(e: Evidence) -> None:
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
-@pytest.mark.parametrize("case", ["randomised", "single", "second draw", "majority", "exact"])
+@pytest.mark.parametrize("case", ["randomised", "single", "second draw", "majority", "exact", "seven priors"])
 def test_every_bound_of_every_predictor(bound, case):
     second = dataclasses.replace(SINGLE, draw=2)
-    base = {"randomised": BASE, "single": SINGLE, "second draw": second, "majority": VOTE, "exact": EXACT}[case]
+    seven = dataclasses.replace(BASE, priors=7)
+    cases = {
+        "randomised": BASE, "single": SINGLE, "second draw": second, "majority": VOTE, "exact": EXACT,
+        "seven priors": seven,
+    }  # fmt: skip
+    base = cases[case]
     assert_right(dataclasses.replace(base, bound=bound))
 
 
@@ -138,6 +143,8 @@ def test_best_is_never_far_above_any_of_its_parts_alone():
         (BASE, {"limit": "none"}, "limit 'none'"),
         (BASE, {"limit": "none", "mc_delta": 0.0}, "limit 'none'"),
         (BASE, {"unit": 0}, "unit"),
+        (BASE, {"priors": 0}, "number of priors"),
+        (BASE, {"priors": 2**60}, "number of priors"),
         (BASE, {"unit": 2**20, "limit": "clopper-pearson"}, "Clopper-Pearson"),
         (BASE, {"predictor": "single"}, "not sampled"),
         (SINGLE, {"draw": 0}, "draws are counted"),

@@ -43,6 +43,11 @@ def check_delta(delta: float, name: str = "delta") -> None:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, and is {delta}")
 
 
+def check_priors(priors: int) -> None:
+    if not 1 <= priors <= 2**53:
+        raise InvalidInput(f"the number of priors to choose among must be at least 1 and at most 2^53, and is {priors}")
+
+
 def invKL(risk: Value, penalty: Value) -> Value:
     """(3a): ``kl_inverse(risk | penalty)``, the tightest of the four."""
     return kl_inverse(risk, penalty)

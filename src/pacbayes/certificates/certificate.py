@@ -88,6 +88,8 @@ class Certificate:
     """Visits where two of the voters, picked at random with replacement, both err."""
     vote_errors: int = 0
     """Visits where the vote errs."""
+    priors: int = 1
+    """How many priors (splits, scales, seeds) this one was to be chosen among: each has an equal share of delta."""
 
     def __str__(self) -> str:
         counts = {"pairs": self.pair_errors, "vote": self.vote_errors}
@@ -111,6 +113,8 @@ class Certificate:
         ]
         if self.log_ratio is not None:
             rows.insert(4, ("log dQ/dP", f"{self.log_ratio:.4f}", f"nats, of network {self.single_fingerprint[:16]}"))
+        if self.priors > 1:
+            rows.append(("chosen among", f"{self.priors:,}", "priors: each is charged delta divided by their number"))
         if len(self.parts) > 1:
             others = ", ".join(f"{name} {percent(v)}" for name, v in self.parts.items() if name != self.part)
             rows.append(("bound", self.part, f"the least of {self.bound}; {others}"))

@@ -54,6 +54,7 @@ def certify(
     limit: str | None = None,
     loss: Loss | None = None,
     voters: int = 11,
+    priors: int = 1,
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> Certificate:
@@ -73,6 +74,9 @@ def certify(
     seconds, and fixes the number before the first result is seen. Where the last layer alone is stochastic,
     ``sampling="exact"`` computes the risk without any. ``limit`` is the Monte-Carlo limit: ``"two-sided"`` as in the
     paper and its bound's default, ``"one-sided"`` or ``"clopper-pearson"``, which are tighter.
+
+    ``priors`` is how many priors, splits, scales or seeds were to be tried, this one among them, before the bound data
+    were looked at: delta is shared by all, so that the one with the best certificate may be kept.
 
     The draws are fresh unless a ``seed`` is given. Neither a seed, nor delta and mc_delta, nor one of several
     certificates of the same network may be chosen by the result.
@@ -96,7 +100,7 @@ def certify(
         errors=0, visits=visits, draws=draws, kl=0.0, m=len(data), delta=delta, mc_delta=mc_delta, limit=limit,
         sampling=sampling, bound=bound, predictor=predictor, unit=_unit(sampling, loss), catoni=list(net.catoni),
         profile_kl=0.0, log_ratio=0.0, profile_log_ratio=0.0, draw=net.single_draws + 1,
-        voters=voters if predictor == "majority" else 1,
+        voters=voters if predictor == "majority" else 1, priors=priors,
     )  # fmt: skip
     plan.derived()  # refuses what is wrong before any draw is made
     refuse_what_voids_a_bound(net, data)

@@ -48,6 +48,8 @@ class ClassCertificate:
     posterior_fingerprint: str
     bound_data_fingerprint: str
     seed: int
+    priors: int = 1
+    """As in a certificate: how many priors this one was to be chosen among."""
 
     def check(self) -> list[str]:
         """Recompute every bound from the counts; what does not hold, in words."""
@@ -71,7 +73,7 @@ class ClassCertificate:
         evidence = Evidence(
             errors=self.counts[y][j], visits=visits, draws=visits, kl=self.kl, m=self.m[y],
             delta=self.delta * share, mc_delta=self.mc_delta * share, limit="clopper-pearson", sampling="independent",
-            bound=self.bound, catoni=self.catoni, profile_kl=self.profile_kl,
+            bound=self.bound, catoni=self.catoni, profile_kl=self.profile_kl, priors=self.priors,
         )  # fmt: skip
         return float(evidence.derived()["risk_bound"])
 
@@ -99,6 +101,8 @@ class ClassCertificate:
     def from_json(cls, content: bytes, source: str) -> ClassCertificate:
         try:
             record = strict_json(content)
+            # Records of before have no such entry.
+            record.setdefault("priors", 1)
             if record.keys() != {f.name for f in fields(cls)}:
                 raise ValueError("its entries are others")
             for item in fields(cls):
@@ -123,12 +127,14 @@ def certify_classes(
     delta: float = 0.025,
     mc_delta: float = 0.01,
     draws: int = 150_000,
+    priors: int = 1,
     seed: int | None = None,
     progress: Progress | None = None,
 ) -> ClassCertificate:
     """Certify the randomised classifier's error on each class, and how often each is taken for each other.
 
-    ``draws`` are shared among the classes by their sizes, one for each example at least.
+    ``draws`` are shared among the classes by their sizes, one for each example at least. ``priors`` is as for
+    :func:`certify`.
     """
     data = as_data(data, classes=net.classes)
     check_draws(draws)
@@ -151,6 +157,6 @@ def certify_classes(
         bounds=[], counts=counts.tolist(), visits=visits, m=sizes, kl=kl, profile_kl=profile_kl,
         catoni=list(net.catoni), bound=bound, delta=delta, mc_delta=mc_delta,
         prior_fingerprint=net.fingerprint("prior"), posterior_fingerprint=net.fingerprint("posterior"),
-        bound_data_fingerprint=data.fingerprint(), seed=seed,
+        bound_data_fingerprint=data.fingerprint(), seed=seed, priors=priors,
     )  # fmt: skip
     return ClassCertificate(**{**vars(issued), "bounds": issued._recomputed()})

@@ -8,6 +8,9 @@ A *formula* is one PAC-Bayes bound for a risk and a divergence:
 - with ``+profile``: the profile KL in place of the KL.
 
 A *bound* is one formula, or ``best``: the least of a fixed few, each at its share of delta.
+
+Where the prior is one of ``priors`` that were to be tried, each has an equal share of delta: the bounds of all of them
+hold at once, and the best may be kept.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.catoni import catoni, check_catoni
 from pacbayes.bounds.confidence import chernoff_upper, clopper_pearson_upper
 from pacbayes.bounds.majority import Rule, vote_rules
-from pacbayes.bounds.pac_bayes import check_delta, penalty
+from pacbayes.bounds.pac_bayes import check_delta, check_priors, penalty
 from pacbayes.bounds.single import draw_share
 from pacbayes.errors import InvalidInput
 
@@ -68,6 +71,7 @@ class Evidence:
     voters: int = 1
     pair_errors: int = 0
     vote_errors: int = 0
+    priors: int = 1
 
     def derived(self) -> dict[str, Any]:
         """Equation (final_bound): all the record's derived numbers."""
@@ -75,7 +79,7 @@ class Evidence:
         parts: dict[str, tuple[float, float, float, float]] = {}
         for name, (count, rule, share) in self._counts().items():
             mean, limit = count / (self.visits * self.unit), self._limit(count, share)
-            delta = self.delta * share * (draw_share(self.draw) if self.predictor == "single" else 1.0)
+            delta = self.delta / self.priors * share * (draw_share(self.draw) if self.predictor == "single" else 1.0)
             for formula, weight in BOUNDS[self.bound].items():
                 value, pen = self._bound(formula, limit, rule.copies, delta * weight)
                 label = " ".join(word for word in (name, formula) if word)
@@ -139,6 +143,7 @@ class Evidence:
             if value not in choices:
                 raise InvalidInput(f"unknown {name} {value!r}: choose one of {', '.join(choices)}")
         check_delta(self.delta)
+        check_priors(self.priors)
         if self.m < 1 or self.unit < 1:
             raise InvalidInput(f"there must be examples and a unit, and m = {self.m}, unit = {self.unit}")
         visits = {"independent": self.draws, "shared": self.draws * self.m, "once": self.m, "exact": self.m}

@@ -20,6 +20,7 @@ from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable, 
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
 from pacbayes.cli.store import store
+from pacbayes.cli.sweep import sweep
 from pacbayes.cli.train import train
 from pacbayes.data import load_inputs
 from pacbayes.errors import InvalidInput, RunError
@@ -244,6 +245,7 @@ app.command()(compare)
 app.command()(card)
 app.command()(sign)
 app.command()(store)
+app.command()(sweep)
 app.command()(reproduce)
 app.command()(bench)
 

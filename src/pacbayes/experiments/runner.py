@@ -9,7 +9,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pacbayes.certificates.certify import versions
 from pacbayes.errors import RunError
 from pacbayes.experiments.catalogue import Row
 from pacbayes.report.affine import affine_check
-from pacbayes.runs import RunFolder, certify_run
+from pacbayes.runs import Config, RunFolder, certify_run
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.train import Watch, trained_network, training_run
 from pacbayes.training.fit import drain
@@ -123,15 +123,16 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
-    """Whether there is a result of this very configuration."""
+    """Whether there is a result of this very configuration; settings that came later were at their defaults."""
     wanted = (name, row.schedule, _configuration(row))
-    records = read_results(results / f"{experiment}.jsonl")
-    return any((r["row"], r["schedule"], r.get("config")) == wanted for r in records)
+    defaults = _configuration(replace(row, config=Config()))
+    records = [r for r in read_results(results / f"{experiment}.jsonl") if "config" in r]
+    return any((r["row"], r["schedule"], {**defaults, **r["config"]}) == wanted for r in records)
 
 
 def _configuration(row: Row) -> dict[str, Any]:
-    """All settings, but for where things are, and for what is for tables of numbers."""
-    left_out = ("device", "data_folder", "scaling")
+    """All settings, but for where things are."""
+    left_out = ("device", "data_folder")
     return {name: value for name, value in asdict(row.config).items() if name not in left_out}
 
 

@@ -34,6 +34,8 @@ def model_card(run: RunFolder) -> str:
         *((part.label, part.percent) for part in parts),
         *comparisons(evaluation),
     ]
+    if certificate.priors > 1:
+        rows.insert(1, ("chosen among", f"{certificate.priors:,} priors, all charged"))
     weights = "single" if certificate.predictor == "single" else "posterior"
     fingerprint = getattr(certificate, f"{weights}_fingerprint")
     lines = [

@@ -69,7 +69,7 @@ def decomposition(certificate: Certificate) -> tuple[Part, ...]:
 def _log_term(certificate: Certificate) -> str:
     if certificate.predictor == "majority":
         return "Log term and factor of the vote"
-    return "Log term, log(2√m/δ)" if certificate.bound == "invKL" else "Log term"
+    return "Log term, log(2√m/δ)" if (certificate.bound, certificate.priors) == ("invKL", 1) else "Log term"
 
 
 def decomposition_svg(

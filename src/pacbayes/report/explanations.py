@@ -60,6 +60,8 @@ _MEANINGS = {
         "log_ratio": "For a single network, in place of the KL: log dQ/dP at its weights.",
         "profile_log_ratio": "The same, with the prior's scale chosen for each weight tensor.",
         "draw": "How many single networks were drawn so far; each is charged for.",
+        "priors": "How many priors, splits, scales or seeds were to be tried, this one among them. All share delta "
+        "equally, so that the best may be kept.",
         "catoni": "The values of C for Catoni's bound, fixed with the prior.",
         "penalty": "(kl + log(2√m/delta)) / m, or its like for another bound: what it pays for each example.",
     },

@@ -55,8 +55,8 @@ def certify_run(
 ) -> tuple[Certificate, Evaluation]:
     """Write ``certificate.json`` and ``evaluation.json`` into the run folder; a single network's weights too.
 
-    Single networks drawn earlier are counted, by the journal. ``data`` is where the data are now, if not where
-    config.toml says: a .npz file, or a folder with the dataset.
+    Single networks drawn earlier are counted, by the journal; priors to choose among, by config.toml. ``data`` is where
+    the data are now, if not where config.toml says: a .npz file, or a folder with the dataset.
     """
     check_files(run, EVENTS["trained"])
     net, bound_data = trained_network(run, device, data)
@@ -64,7 +64,7 @@ def certify_run(
     test = test_data(run.config().with_data_at(data), bound_data.shape)
     certificate = certify(
         net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws, budget=budget,
-        sampling=sampling, limit=limit, voters=voters, seed=seed, progress=progress,
+        sampling=sampling, limit=limit, voters=voters, priors=run.config().priors, seed=seed, progress=progress,
     )  # fmt: skip
     if processes.first():
         forget_derived_files(run)
@@ -76,7 +76,8 @@ def certify_run(
 
     holdout = None
     if run.config().learns_prior:
-        holdout = holdout_bound(net, bound_data, delta=certificate.delta + certificate.mc_delta, seed=seed)
+        failure = certificate.delta + certificate.mc_delta
+        holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=seed)
     error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
     evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
     if processes.first():
@@ -90,7 +91,7 @@ def certify_run_classes(
 ) -> ClassCertificate:
     """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certificates.certify_classes`."""
     check_files(run, EVENTS["trained"])
-    issued = certify_classes(*trained_network(run, device, data), **options)
+    issued = certify_classes(*trained_network(run, device, data), priors=run.config().priors, **options)
     if processes.first():
         issued.save(run.path / "classes.json")
         note(run, "classes certified")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pacbayes.bounds.pac_bayes import check_priors
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed, derived_seed
@@ -46,6 +47,8 @@ class Config:
     held_back: float = 0.0
     """In place of ``expected_risk``: a share of the prior data that does not train the prior; its error there is
     the risk to expect."""
+    priors: int = 1
+    """How many priors, splits, scales or seeds are tried, this one among them: its certificates pay for the choice."""
     seed: int = 0
     device: str = "cpu"
     pretraining: Settings | None = field(default=PRETRAINING)
@@ -58,6 +61,7 @@ class Config:
             if not isinstance(item.default, Settings):
                 check_type(item.name, getattr(self, item.name), type(item.default))
         check_seed(self.seed)
+        check_priors(self.priors)
         if self.prior not in PRIORS:
             raise InvalidInput(f"unknown prior {self.prior!r}: choose one of {', '.join(PRIORS)}")
         if self.scaling not in SCALINGS:

@@ -79,6 +79,7 @@ def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> I
     if certificate.predictor == "single":
         yield _attempt("single fingerprint", _weights, hash_of, "single", certificate.single_fingerprint)
         yield _attempt("single draws", _single_draws, run, certificate)
+    yield from _priors(run, certificate)
     if os.path.lexists(run.path / "classes.json"):
         yield _attempt("classes", _classes, run, certificate)
     net = None
@@ -216,6 +217,18 @@ def _single_draws(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
     return FAILED, f"{drawn} were drawn for this run, by the journal, and {certificate.draw} are charged"
 
 
+def _priors(run: RunFolder, certificate: Certificate) -> Iterator[Check]:
+    """The number of priors tried is in config.toml, and so fixed before training."""
+    try:
+        tried = run.config().priors
+    except PacBayesError:
+        return
+    if tried != certificate.priors:
+        yield Check("priors", FAILED, f"config.toml says one of {tried}, and {certificate.priors} are charged")
+    elif tried > 1:
+        yield Check("priors", PASSED, f"chosen among {tried}, by config.toml, and charged")
+
+
 def _classes(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
     issued = ClassCertificate.from_json(run.read("classes.json"), "classes.json")
     names = ("prior_fingerprint", "posterior_fingerprint", "bound_data_fingerprint")
@@ -224,6 +237,8 @@ def _classes(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
         for name in names
         if getattr(issued, name) != getattr(certificate, name)
     ]
+    if issued.priors != certificate.priors:
+        faults.append("it is not charged for the priors of certificate.json")
     if issued.kl != certificate.kl or issued.catoni != (certificate.catoni or issued.catoni):
         faults.append("its KL or C is not that of certificate.json")
     return (FAILED, "; ".join(faults)) if faults else (PASSED, "every bound follows from the counts")

@@ -1,0 +1,230 @@
+"""Running a sweep: trials are asked for, trained in run folders by workers, watched by their histories, and told."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pacbayes.errors import InvalidInput, RunError
+from pacbayes.files import read_plain_file, strict_json, write_atomically
+from pacbayes.runs import Config
+from pacbayes.runs.folder import FILES
+from pacbayes.sweeps.results import Result, made_priors, ranked, write_results
+from pacbayes.sweeps.specification import Specification
+from pacbayes.sweeps.study import Study, Trial
+from pacbayes.sweeps.trial import COMPLETE, FAILED, Outcome, certify_trial, prior_is_there, prior_key, train_trial
+from pacbayes.sweeps.workers import Workers
+
+FILE = "sweep.toml"
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A trial for those who watch: its stage and epoch while it runs."""
+
+    trial: Trial
+    stage: str = ""
+    epoch: int = 0
+
+
+Watch = Callable[[Sequence[Progress]], None]
+"""Called again and again with the trials so far."""
+
+
+def run_sweep(
+    file: Path,
+    folder: Path,
+    workers: Callable[[str], Workers],
+    *,
+    device: str | None = None,
+    checkpoint_seconds: float = 10.0,
+    watch: Watch | None = None,
+) -> Result:
+    """Run the sweep of this file in a folder, or go on with it, and certify the trial with the least bound.
+
+    ``workers`` makes the workers for a device. What an earlier process finished is not done again; trials that were
+    running go on from their last checkpoint.
+    """
+    sweep, content = Specification.read(file), file.read_bytes()
+    if device is not None:
+        sweep = sweep.with_device(device)
+    with _locked(folder):
+        _begin(folder, content)
+        study = Study(folder, sweep)
+        pool = workers(sweep.base.device)
+        try:
+            run = _Run(sweep, folder, study, pool, checkpoint_seconds, watch)
+            run.train()
+            return run.certified()
+        finally:
+            pool.close()
+
+
+class _Run:
+    def __init__(
+        self, sweep: Specification, folder: Path, study: Study, pool: Workers, seconds: float, watch: Watch | None
+    ):
+        self.sweep, self.folder, self.study, self.pool = sweep, folder, study, pool
+        self.seconds, self.watch = seconds, watch
+        self.waiting = study.unfinished()
+        self.running: dict[int, Config] = {}
+        self.seen: dict[int, tuple[int, list[dict[str, Any]]]] = {}
+
+    def train(self) -> None:
+        """All trials that there are."""
+        while True:
+            while len(self.running) < self.pool.size and (trial := self._next()) is not None:
+                self._start(trial)
+            for number, outcome in self.pool.finished():
+                self._look(number)
+                bounds = self._bounds(number)
+                self.study.tell(number, outcome, bounds[-1] if outcome.state == COMPLETE else None)
+                self._stop_file(number).unlink(missing_ok=True)
+                del self.running[number], self.seen[number]
+            for number in self.running:
+                self._look(number)
+            if self.watch is not None:
+                self.watch([self._progress(trial) for trial in self.study.trials()])
+            if not self.running and not self.waiting and not self._refill():
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def certified(self) -> Result:
+        """The result, once the best trial has its certificate."""
+        trials = list(self.study.trials())
+        complete = [trial for trial in trials if trial.state == COMPLETE]
+        if not complete:
+            message = next((trial.message for trial in trials if trial.message), "all were stopped")
+            raise RunError(f"no trial of {self.folder} came to its end; the first: {message}")
+        priors = made_priors(self.folder, self.sweep.charge, {t.number: self._path(t.number) for t in trials})
+        best = ranked(complete)[0]
+        self.pool.start(best.number, certify_trial, self._path(best.number), asdict(self.sweep.certify))
+        while not (ended := self.pool.finished()):
+            time.sleep(_POLL_SECONDS)
+        if ended[0][1].state == FAILED:
+            raise RunError(f"trial {best.number} could not be certified: {ended[0][1].message}")
+        return write_results(self.folder, self.sweep, trials, priors, best, self._path(best.number))
+
+    def _look(self, number: int) -> None:
+        """Read a history that has grown, note the bounds, and stop a trial whose bounds are bad."""
+        path = self._path(number)
+        size = _size(path / "history.jsonl")
+        if size == self.seen[number][0]:
+            return
+        self.seen[number] = (size, _history(path))
+        if self.study.report(number, self._bounds(number)):
+            self._stop_file(number).touch()
+
+    def _bounds(self, number: int) -> list[float]:
+        """After each epoch of a running trial, the bound of the weights that would be kept: the least, or the last."""
+        bounds = [float(line["bound"]) for line in self.seen[number][1] if line["stage"] == "posterior"]
+        return bounds if self.running[number].posterior.keeps_last else list(itertools.accumulate(bounds, min))
+
+    def _next(self) -> Trial | None:
+        """A trial to start now. Those whose prior is being made by another wait for it."""
+        while True:
+            for trial in self.waiting:
+                if not self._prior_is_being_made(trial):
+                    self.waiting.remove(trial)
+                    return trial
+            # Few wait: a search should know as much as it can before it proposes.
+            if len(self.waiting) >= self.pool.size or not self._refill():
+                return None
+
+    def _refill(self) -> bool:
+        trial = self.study.ask()
+        if trial is None:
+            return False
+        self.waiting.append(trial)
+        return True
+
+    def _prior_is_being_made(self, trial: Trial) -> bool:
+        try:
+            config = self.sweep.config(trial.parameters)
+        except InvalidInput:
+            return False
+        others = {prior_key(other) for other in self.running.values()}
+        return prior_key(config) in others and not prior_is_there(config, self._priors)
+
+    def _start(self, trial: Trial) -> None:
+        number = trial.number
+        try:
+            config = self.sweep.config(trial.parameters)
+        except InvalidInput as error:
+            # Each value was checked alone; some do not go together.
+            self.study.tell(number, Outcome(FAILED, str(error)), None)
+            return
+        for other in self.study.trials():
+            if other.state == COMPLETE and other.parameters == trial.parameters:
+                self.study.tell(number, Outcome(COMPLETE, f"as trial {other.number}"), other.bound)
+                return
+        self.running[number], self.seen[number] = config, (0, [])
+        path = self._path(number)
+        path.parent.mkdir(exist_ok=True)
+        self.pool.start(number, train_trial, config, path, self._priors, self._stop_file(number), self.seconds)
+
+    def _progress(self, trial: Trial) -> Progress:
+        number = trial.number
+        if number not in self.running or not (lines := self.seen[number][1]):
+            return Progress(trial)
+        bounds = self._bounds(number)
+        stage, epoch = str(lines[-1]["stage"]), int(lines[-1]["epoch"]) + 1
+        return Progress(replace(trial, bound=bounds[-1] if bounds else None), stage, epoch)
+
+    def _path(self, number: int) -> Path:
+        return self.folder.absolute() / "trials" / f"{number:04d}"
+
+    def _stop_file(self, number: int) -> Path:
+        return self.folder.absolute() / "trials" / f"{number:04d}.stop"
+
+    @property
+    def _priors(self) -> Path:
+        return self.folder.absolute() / "priors"
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a history that may be being written."""
+    try:
+        *lines, _ = read_plain_file(path / "history.jsonl", FILES["history.jsonl"]).split(b"\n")
+        return [strict_json(line) for line in lines]
+    except (RunError, ValueError):
+        return []
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _begin(folder: Path, content: bytes) -> None:
+    file = folder / FILE
+    if not file.is_file():
+        if any(path.name != ".lock" for path in folder.iterdir()):
+            raise RunError(f"{folder} exists and holds no sweep: name another folder, nothing was written")
+        write_atomically(file, content)
+    elif file.read_bytes() != content:
+        raise RunError(
+            f"{folder} holds the sweep of another file. Its priors are counted and charged: name another folder, or go "
+            f"on with 'pacbayes sweep {folder}'"
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the system lets go of the lock when it dies."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise RunError(f"another process is at work on the sweep in {folder}") from None

@@ -1,0 +1,117 @@
+"""What a worker does: train one trial in its run folder, or certify the best. The folder is all that it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pacbayes.errors import PacBayesError, RunError
+from pacbayes.runs import Config, RunFolder, certify_run, train_run
+from pacbayes.runs.folder import training_data
+from pacbayes.runs.journal import check_certified
+from pacbayes.training import Epoch
+
+COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    state: str
+    message: str = ""
+
+
+class _Stopped(Exception):
+    pass
+
+
+def prior_key(config: Config) -> str:
+    """The same for configurations with the same prior, on the same split."""
+    shaping = {name: value for name, value in asdict(config).items() if name != "posterior"}
+    return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def prior_is_there(config: Config, priors: Path) -> bool:
+    """Whether the trained prior of such a configuration was kept, or there is none to train."""
+    return not _prior_stages(config) or _kept(config, priors)[-1].is_file()
+
+
+def train_trial(config: Config, path: Path, priors: Path, stop: Path, checkpoint_seconds: float) -> Outcome:
+    """Train in a run folder, from where it stands. A file ``stop`` that appears ends it after the present epoch.
+
+    The first trial with a prior keeps it in the folder ``priors`` for the others: one setting, one prior, to the byte,
+    whatever the device does to the last digits.
+    """
+    run = RunFolder(path)
+    stages = _prior_stages(config)
+
+    def watch(stage: str, total: int, epoch: Epoch) -> None:
+        if stages and stage == stages[-1] and epoch.epoch + 1 == total and not prior_is_there(config, priors):
+            _keep_prior(run, config, priors)
+        if stage == "posterior" and epoch.epoch + 1 < total and stop.exists():
+            raise _Stopped
+
+    try:
+        if not run.config_file.is_file():
+            RunFolder.create(path, config, training_data(config))
+        if run.config() != config:
+            raise RunError(f"{path} holds a run of another configuration")
+        begun = run.checkpoint_file("posterior").is_file() or run.weights_file("posterior").is_file()
+        if stages and not begun and prior_is_there(config, priors):
+            for stage, file in zip(stages, _kept(config, priors), strict=True):
+                shutil.copyfile(file, run.checkpoint_file(stage))
+        train_run(None, path, resume=True, checkpoint_seconds=checkpoint_seconds, watch=watch)
+    except _Stopped:
+        return Outcome(PRUNED)
+    except Exception as error:
+        return Outcome(FAILED, _words(error))
+    return Outcome(COMPLETE)
+
+
+def certify_trial(path: Path, options: Mapping[str, Any]) -> Outcome:
+    """Certify a finished trial, unless it has its certificate already."""
+    try:
+        run = RunFolder.open(path)
+        if not _certified(run):
+            certify_run(run, **options)
+    except Exception as error:
+        return Outcome(FAILED, _words(error))
+    return Outcome(COMPLETE)
+
+
+def _certified(run: RunFolder) -> bool:
+    if not os.path.lexists(run.certificate_file):
+        return False
+    try:
+        check_certified(run)
+    except RunError:
+        # Cut off between a certificate and its line in the journal.
+        return False
+    return True
+
+
+def _prior_stages(config: Config) -> list[str]:
+    return [stage for stage in config.stages() if stage != "posterior"]
+
+
+def _kept(config: Config, priors: Path) -> list[Path]:
+    """The files of the stages that make a prior; the last is the last to be written."""
+    return [priors / f"{prior_key(config)}-{stage}.safetensors" for stage in _prior_stages(config)]
+
+
+def _keep_prior(run: RunFolder, config: Config, priors: Path) -> None:
+    priors.mkdir(parents=True, exist_ok=True)
+    for stage, file in zip(_prior_stages(config), _kept(config, priors), strict=True):
+        mine = priors / f".{run.path.name}-{file.name}"
+        shutil.copyfile(run.checkpoint_file(stage), mine)
+        mine.replace(file)
+
+
+def _words(error: Exception) -> str:
+    first = (str(error) or type(error).__name__).splitlines()[0]
+    return first if isinstance(error, PacBayesError) else f"{type(error).__name__}: {first}"

@@ -1,0 +1,175 @@
+"""Whole sweeps in real processes: the same bytes as trainings by hand, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing as mp
+import os
+import signal
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pacbayes.errors import RunError
+from pacbayes.runs import RunFolder, train_run, verify_run
+from pacbayes.runs.journal import read_journal
+from pacbayes.runs.verify import FAILED as CHECK_FAILED
+from pacbayes.sweeps import LocalWorkers, Progress, Result, Specification, run_sweep
+from pacbayes.sweeps.results import made_priors
+from pacbayes.sweeps.trial import COMPLETE, FAILED, PRUNED, prior_is_there, train_trial
+
+AXES = "prior_variance = [0.001, 0.01]\nposterior.rate = [0.002, 0.02]"
+
+
+def two(device: str) -> LocalWorkers:
+    return LocalWorkers(2, device)
+
+
+def run(file: Path, folder: Path, **options: object) -> Result:
+    return run_sweep(file, folder, two, checkpoint_seconds=0, **options)
+
+
+def weights(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob("trials/*/p*.safetensors"))]
+
+
+def test_a_grid_from_end_to_end(sweep_file, posterior_bounds, tmp_path):
+    file = sweep_file(AXES)
+    result = run(file, tmp_path / "sweep")
+    record = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+
+    assert [trial.state for trial in result.trials] == [COMPLETE] * 4
+    assert result.best.bound == min(trial.bound for trial in result.trials)
+    made = {trial["prior_fingerprint"] for trial in record["trials"]}
+    assert len(made) == record["charge"]["priors"] == 2 and record["charge"]["delta_each"] == 0.0125
+    assert record["best"]["risk_bound"] == result.certificate.risk_bound
+    assert "What was charged" in (tmp_path / "sweep" / "sweep.html").read_text("utf-8")
+
+    # The training of a trial is that of its configuration by hand, its prior borrowed or not.
+    sweep = Specification.read(file)
+    for trial in (result.trials[0], result.trials[-1]):
+        alone = train_run(sweep.config(trial.parameters), tmp_path / f"alone-{trial.number}")
+        there = RunFolder(tmp_path / "sweep" / "trials" / f"{trial.number:04d}")
+        for name in ("config.toml", "history.jsonl", "prior.safetensors", "posterior.safetensors", "journal.jsonl"):
+            if trial != result.best or name != "journal.jsonl":
+                assert there.read(name) == alone.read(name), name
+        assert trial.bound == min(posterior_bounds(alone.path))
+
+    # One certificate, charged, which verification accepts.
+    issued = list((tmp_path / "sweep").glob("trials/*/certificate.json"))
+    assert issued == [result.run / "certificate.json"]
+    assert (result.certificate.priors, result.certificate.delta, result.certificate.confidence) == (2, 0.025, 0.965)
+    checks = {check.name: check.status for check in verify_run(RunFolder(result.run), recompute=True)}
+    assert CHECK_FAILED not in checks.values() and "priors" in checks
+
+    # Again: nothing is trained or certified twice.
+    before, files = result.certificate, weights(tmp_path / "sweep")
+    assert run(file, tmp_path / "sweep").certificate == before and weights(tmp_path / "sweep") == files
+    assert len(read_journal(RunFolder(result.run)).risk_bounds()) == 1
+
+
+def by_hand(file: Path, folder: Path, result: Result) -> list[bytes]:
+    """The weights of the same trainings, one after the other in this process."""
+    sweep = Specification.read(file)
+    for trial in result.trials:
+        train_run(sweep.config(trial.parameters), folder / "trials" / f"{trial.number:04d}")
+    return weights(folder)
+
+
+def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, posterior_bounds, tmp_path):
+    file, folder = sweep_file(AXES, epochs=12), tmp_path / "sweep"
+    killed: list[int] = []
+
+    def kill(trials: Sequence[Progress]) -> None:
+        """A worker while a prior is made or trained from, one in a posterior's training, then the sweep itself."""
+        amid = any(each.stage == "posterior" and 2 < each.epoch < 12 for each in trials)
+        if len(killed) < 2 and (amid or not killed) and (children := mp.active_children()):
+            killed.append(children[0].pid)
+            os.kill(children[0].pid, signal.SIGKILL)
+        elif amid and len(killed) == 2 and any(each.trial.state == COMPLETE for each in trials):
+            with pytest.raises(RunError, match="another process is at work"):
+                run(file, folder)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(file, folder, watch=kill)
+    assert len(killed) == 2 and not mp.active_children()
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/posterior.safetensors")}
+    assert 0 < len(finished) < 4 and list(folder.glob("trials/*/checkpoint-posterior.safetensors"))
+
+    result = run(folder / "sweep.toml", folder)
+    assert [trial.state for trial in result.trials] == [COMPLETE] * 4
+    assert finished == {path: path.stat().st_mtime_ns for path in finished}, "what is finished is not trained again"
+    sweep = Specification.read(file)
+    for trial in result.trials:
+        train_run(sweep.config(trial.parameters), tmp_path / "by hand" / "trials" / f"{trial.number:04d}")
+    assert weights(folder) == weights(tmp_path / "by hand")
+
+
+def test_a_trial_that_fails_does_not_stop_the_others(sweep_file, tmp_path):
+    result = run(sweep_file("posterior.rate = [0.002, 1e30]"), tmp_path / "sweep")
+    good, bad = result.trials
+    assert good.state == COMPLETE and bad.state == FAILED and "not finite" in bad.message
+    assert result.best == good and "not finite" in result.rows()[1][-1]
+
+
+def test_what_a_search_proposes_again_is_not_trained_again(sweep_file, tmp_path):
+    file = sweep_file("posterior.rate = [0.002, 0.02]", head='kind = "search"\ntrials = 4')
+    result = run_sweep(file, tmp_path / "sweep", partial(LocalWorkers, 1))
+    first = {trial.parameters["posterior.rate"]: trial for trial in reversed(result.trials)}
+    assert len(result.trials) == 4 and len(list(tmp_path.glob("sweep/trials/*"))) == len(first) <= 2
+    for trial in result.trials:
+        same = first[trial.parameters["posterior.rate"]]
+        assert trial.bound == same.bound and (trial == same or trial.message == f"as trial {same.number}")
+    assert result.run.is_dir()
+
+
+def test_no_trial_at_all_is_said_so(sweep_file, tmp_path):
+    with pytest.raises(RunError, match="came to its end; the first: .*not finite"):
+        run(sweep_file("posterior.rate = [1e30]"), tmp_path / "sweep")
+
+
+def test_another_file_or_folder_is_refused(sweep_file, tmp_path):
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / "sweep.toml").write_bytes(sweep_file("seed = [0]").read_bytes())
+    with pytest.raises(RunError, match="sweep of another file. Its priors are counted"):
+        run(sweep_file("seed = [0, 1]", name="other.toml"), folder)
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "letter.txt").touch()
+    with pytest.raises(RunError, match="holds no sweep"):
+        run(sweep_file("seed = [0]"), tmp_path / "letters")
+
+
+def test_more_priors_than_charged_are_refused(tmp_path):
+    """A guard against faults of the sweep itself, before anything is certified."""
+    paths = {number: tmp_path / str(number) for number in range(3)}
+    for number, path in paths.items():
+        path.mkdir()
+        (path / "prior.safetensors").write_bytes(bytes([number]))
+    three = Specification.parse(b"[axes]\nseed = [0, 1, 2]").charge
+    assert len(set(made_priors(tmp_path, three, paths).values())) == 3
+    two = Specification.parse(b"[axes]\nseed = [0, 1]\nposterior.rate = [0.1, 0.2]").charge
+    with pytest.raises(RunError, match="3 priors were made and 2 charged"):
+        made_priors(tmp_path, two, paths)
+
+
+def test_a_trial_is_stopped_after_the_present_epoch(sweep_file, posterior_bounds, tmp_path):
+    config = Specification.read(sweep_file("seed = [0]", epochs=5)).config({"seed": 0})
+    train = partial(train_trial, config, tmp_path / "run", tmp_path / "priors", tmp_path / "stop", 0)
+    (tmp_path / "stop").touch()
+    assert train().state == PRUNED and len(posterior_bounds(tmp_path / "run")) == 1
+    assert prior_is_there(config, tmp_path / "priors")
+    # It could still be gone on with.
+    (tmp_path / "stop").unlink()
+    assert train().state == COMPLETE and len(posterior_bounds(tmp_path / "run")) == 5
+
+
+def test_a_folder_of_another_configuration_is_left_alone(sweep_file, tmp_path):
+    config = Specification.read(sweep_file("seed = [0]")).config({"seed": 0})
+    train_run(config, tmp_path / "run")
+    other = config.with_options({"seed": 1})
+    outcome = train_trial(other, tmp_path / "run", tmp_path / "priors", tmp_path / "stop", 0)
+    assert outcome.state == FAILED and "another configuration" in outcome.message
