@@ -52,6 +52,13 @@ def train(
     prior_fraction: Annotated[
         float | None, typer.Option(help="Share of the data for a learnt prior. [default: 0.5]")
     ] = None,
+    prior_data: Annotated[
+        str | None,
+        typer.Option(help="Other data to learn the prior on, as for --data; all of --data then enter the bound."),
+    ] = None,
+    drawn: Annotated[
+        str | None, typer.Option(help="Weights that are drawn: all, or those of the last layer alone. [default: all]")
+    ] = None,
     prior_variance: Annotated[
         float | None, typer.Option(help="Initial variance of every weight. [default: 0.001]")
     ] = None,
@@ -142,6 +149,7 @@ def train(
     flags = {
         "data": data, "data_folder": data_folder, "scaling": scaling, "model": model, "init": init,
         "distribution": distribution, "prior": prior, "prior_fraction": prior_fraction,
+        "prior_data": prior_data, "drawn": drawn,
         "prior_variance": prior_variance, "expected_risk": expected_risk, "expected_kl": expected_kl,
         "held_back": held_back, "seed": seed,
         "device": device,

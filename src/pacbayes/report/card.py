@@ -96,6 +96,8 @@ def _training(config: Config, certificate: Certificate) -> str:
 def _prior(config: Config) -> str:
     if not config.learns_prior:
         return "data-free: fixed before any data were seen"
+    if config.prior_data:
+        return f"learnt on other data, {_code(config.prior_data)}: all training data are bound data"
     return f"learnt on {100 * config.prior_fraction:g} % of the training data, which are none of the bound data"
 
 

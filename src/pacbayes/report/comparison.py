@@ -40,10 +40,9 @@ class Compared:
         """One for each of ``COLUMNS``."""
         c, config = self.certificate, self.config
         error, holdout = (value for _, value in comparisons(self.evaluation))
-        prior = f"learnt on {100 * config.prior_fraction:g} %" if config.learns_prior else "data-free"
         return (
             self.name, f"≤ {percent(c.risk_bound)}", f"{100 * c.empirical_risk:.2f} %", nats(c.kl), holdout, error,
-            f"{c.m:,}", config.data, config.model_name(self.shape), prior,
+            f"{c.m:,}", config.data, config.model_name(self.shape), config.prior_in_words,
             f"{config.posterior.method} {c.objective}", f"{c.predictor}, {c.bound}",
         )  # fmt: skip
 

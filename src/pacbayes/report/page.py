@@ -109,6 +109,7 @@ def _kept(epochs: list[Epoch], config: Config) -> int:
 def _curves(stages: dict[str, list[Epoch]], kept: int | None) -> list[tuple[str, str]]:
     """(caption, picture) of each stage; the posterior has two, for its penalty is not a rate."""
     titles = {
+        "ordinary": "Ordinary training, on the prior data",
         "pretraining": "Pretraining, on the prior data",
         "prior": "Prior, on the prior data",
         "posterior": "Posterior, on the bound data",

@@ -10,10 +10,9 @@ from typing import Any
 from pacbayes.errors import RunError
 from pacbayes.files import read_plain_file, strict_json
 from pacbayes.runs import Evaluation
+from pacbayes.runs.config import STAGES
 from pacbayes.runs.folder import FILES
 from pacbayes.training import Epoch
-
-STAGES = ("pretraining", "prior", "posterior")
 
 
 def read_history(path: Path) -> dict[str, list[Epoch]]:

@@ -13,15 +13,18 @@ from pacbayes.bounds.pac_bayes import check_priors
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed, derived_seed
+from pacbayes.training.ordinary import Ordinary
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
-from pacbayes.training.settings import Settings, check_type
+from pacbayes.training.settings import Settings, check_one_of, check_type, learning_rates
 
 PRIORS = ("data-free", "learnt")
 SCALINGS = ("auto", "prior-data", "none")
 MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-4", "cifar10": "cifar10-9"}
 
-STAGES = ("pretraining", "prior", "posterior")
-_TABLES = ("pretraining", "prior_training", "posterior")
+STAGES = ("ordinary", "pretraining", "prior", "posterior")
+DRAWN = ("all", "last")
+_TABLES = ("ordinary", "pretraining", "prior_training", "posterior")
+_SEED_OF = {"pretraining": 0, "prior": 1, "posterior": 2, "ordinary": 3}
 _POSTERIOR = Settings(epochs=20, rate=0.002, batch_size=64)
 
 
@@ -40,7 +43,12 @@ class Config:
     prior: str = "learnt"
     prior_fraction: float = 0.5
     """The share of the training data that may shape the prior; the rest enters the bound."""
+    prior_data: str = ""
+    """Other data that the prior is learnt on, by name or path, in place of a share of the training data: all of these
+    then enter the bound."""
     prior_variance: float = 0.001
+    drawn: str = "all"
+    """Which weights are drawn: all, or those of the last layer alone; the others stay as they were trained before."""
     expected_risk: float = 0.0
     """The empirical risk that Catoni's C is chosen for, with ``expected_kl``, before training; 0 for a grid of C."""
     expected_kl: float = 0.0
@@ -51,6 +59,8 @@ class Config:
     """How many priors, splits, scales or seeds are tried, this one among them: its certificates pay for the choice."""
     seed: int = 0
     device: str = "cpu"
+    ordinary: Ordinary | None = None
+    """Ordinary training on the prior data, before anything else; only for learnt priors."""
     pretraining: Settings | None = field(default=PRETRAINING)
     """Cross-entropy on the prior data, before the prior's own training; only for learnt priors."""
     prior_training: Settings | None = field(default=PRIOR_TRAINING)
@@ -58,7 +68,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if not isinstance(item.default, Settings):
+            if item.name not in _TABLES:
                 check_type(item.name, getattr(self, item.name), type(item.default))
         check_seed(self.seed)
         check_priors(self.priors)
@@ -71,6 +81,9 @@ class Config:
                 "a data-free prior has no prior data to scale by, and scaled by the bound data there is no valid "
                 "certificate: take scaling none, and scale the data themselves by constants known beforehand"
             )
+        check_one_of("drawn", self.drawn, DRAWN)
+        if not self.learns_prior and (self.prior_data or self.ordinary is not None or self.drawn != "all"):
+            raise InvalidInput("prior_data, ordinary training and drawn = 'last' are for learnt priors")
         if not 0 < self.prior_fraction < 1:
             raise InvalidInput(f"prior_fraction must lie strictly between 0 and 1, and is {self.prior_fraction}")
         if not 0 < self.prior_variance < float("inf"):
@@ -109,15 +122,31 @@ class Config:
             return self.model
         return MODEL_FOR.get(self.data.removesuffix("-binary"), "mlp" if len(shape) != 3 else "cnn-small")
 
+    @property
+    def prior_in_words(self) -> str:
+        """What the prior knows of data."""
+        if not self.learns_prior:
+            return "data-free"
+        return f"learnt on {self.prior_data or f'{100 * self.prior_fraction:g} %'}"
+
     def stages(self) -> dict[str, Settings]:
-        """What is trained, in order, each with a seed of its own."""
+        """What is trained by Algorithm 1 and its like, in order, each with a seed of its own."""
         named = {"pretraining": self.pretraining, "prior": self.prior_training} if self.learns_prior else {}
         named["posterior"] = self.posterior
         return {
-            name: replace(settings, seed=derived_seed(self.seed, STAGES.index(name)))
+            name: replace(settings, seed=derived_seed(self.seed, _SEED_OF[name]))
             for name, settings in named.items()
             if settings is not None
         }
+
+    def ordinary_stage(self) -> Ordinary | None:
+        """What is trained before, if anything is, with its seed."""
+        return self.ordinary and replace(self.ordinary, seed=derived_seed(self.seed, _SEED_OF["ordinary"]))
+
+    def epochs(self) -> dict[str, int]:
+        """The epochs of every stage, in order."""
+        first = {"ordinary": self.ordinary.epochs} if self.ordinary else {}
+        return first | {name: len(learning_rates(settings)) for name, settings in self.stages().items()}
 
     def with_options(self, options: Mapping[str, Any]) -> Config:
         """This configuration with some values replaced; tables (of a stage) are merged, ``epochs = 0`` drops one."""
@@ -136,7 +165,7 @@ class Config:
         published = self.data in dict(available())
         return self.with_options({"data_folder" if published else "data": place})
 
-    def _stage(self, name: str, values: Any) -> Settings | None:
+    def _stage(self, name: str, values: Any) -> Settings | Ordinary | None:
         if not isinstance(values, Mapping):
             raise InvalidInput(f"{name} must be a table of settings, and is {values!r}")
         if "seed" in values:
@@ -144,6 +173,8 @@ class Config:
         if name != "posterior" and values.get("epochs") == 0:
             return None
         base = getattr(self, name) or getattr(Config(), name)
+        if name == "ordinary":
+            return Ordinary.of(**{**asdict(base or Ordinary()), **values})
         return Settings.of(**{**asdict(base), **values})
 
     def to_toml(self) -> str:

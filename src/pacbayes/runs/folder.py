@@ -18,6 +18,7 @@ from pacbayes.data import Data, load, split
 from pacbayes.errors import InvalidInput, MissingData, RunError
 from pacbayes.files import read_plain_file, sha256, strict_json, write_atomically
 from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
+from pacbayes.networks.conversion import output_name
 from pacbayes.networks.standardisation import standardised
 from pacbayes.runs.config import STAGES, Config
 from pacbayes.runs.history import History, chain_start, read_chain
@@ -197,12 +198,12 @@ class RunFolder:
         if self.history().prior_fingerprint != sha256(files["prior"]):
             raise RunError(f"{self.path}: prior.safetensors is not the prior that the posterior was trained from")
         # Nothing as large as the network is made before the files are known to hold as much.
-        needed = 8 * parameters_of(config, shape, classes)
+        needed = (8 if config.drawn == "all" else 4) * parameters_of(config, shape, classes)
         for which, content in files.items():
             if (found := bytes_of_weights(content, f"{which}.safetensors")) < needed:
                 raise RunError(
                     f"{self.weights_file(which)} holds {found} bytes, and the network of config.toml and data.json "
-                    f"needs {needed}: a mean and a rho for each weight"
+                    f"needs {needed}"
                 )
         net = new_network(config, shape, classes)
         try:
@@ -216,15 +217,25 @@ class RunFolder:
         return net
 
 
-def new_network(
-    config: Config, shape: tuple[int, ...], classes: int, prior_data: Data | None = None
-) -> StochasticNetwork:
-    """The network at its initialisation, on its device; without prior data, what is fitted on them is left open."""
+def new_model(config: Config, shape: tuple[int, ...], classes: int, prior_data: Data | None = None) -> nn.Module:
+    """The model at its initialisation, on its device; without prior data, what is fitted on them is left open."""
     model: nn.Module = build(config.model_name(shape), shape, classes, init=config.init, seed=config.seed)
     if config.scales(shape):
         model = standardised(model, shape) if prior_data is None else standardise(model, prior_data)
-    net = stochastic(model, config.prior_variance, distribution=config.distribution)
-    return net.to(device_named(config.device))
+    return model.to(device_named(config.device))
+
+
+def network_of(config: Config, model: nn.Module) -> StochasticNetwork:
+    """The network whose prior has this model's weights for its means."""
+    layers = None if config.drawn == "all" else [output_name(model)]
+    return stochastic(model, config.prior_variance, distribution=config.distribution, layers=layers)
+
+
+def new_network(
+    config: Config, shape: tuple[int, ...], classes: int, prior_data: Data | None = None
+) -> StochasticNetwork:
+    """The network at its initialisation."""
+    return network_of(config, new_model(config, shape, classes, prior_data))
 
 
 def parameters_of(config: Config, shape: tuple[int, ...], classes: int) -> int:
@@ -251,6 +262,14 @@ def training_data(config: Config, *, download: bool = True) -> SplitData:
     """The two parts of the split, or no prior data and everything."""
     with processes.in_turn():
         data = load(config.data, "train", folder=config.data_folder or None, download=download)
+        if config.prior_data:
+            other = load(config.prior_data, "train", folder=config.data_folder or None, download=download)
+            if (other.shape, other.classes) != (data.shape, data.classes):
+                raise InvalidInput(
+                    f"the prior data have examples of shape {list(other.shape)} and {other.classes} classes, and the "
+                    f"training data {list(data.shape)} and {data.classes}: they must be alike"
+                )
+            return SplitData(other, data)
     if not config.learns_prior:
         return SplitData(None, data)
     return SplitData(*split(data, config.prior_fraction, config.seed))

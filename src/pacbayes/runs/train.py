@@ -15,14 +15,16 @@ from pacbayes.errors import NonFinite
 from pacbayes.files import sha256, write_atomically
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import RunFolder, new_network, training_data
+from pacbayes.runs.folder import RunFolder, network_of, new_model, new_network, training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import start_journal
 from pacbayes.runs.weights import written_weights
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Checkpoint, Epoch
-from pacbayes.training.fit import check_fit, drain, fitting
-from pacbayes.training.settings import Settings, learning_rates
+from pacbayes.training.fit import check_fit, drain
+from pacbayes.training.last_layer import fitting_last
+from pacbayes.training.ordinary import training_ordinary
+from pacbayes.training.settings import Settings
 
 Watch = Callable[[str, int, Epoch], None]
 """Called with the stage, its number of epochs, and each epoch as it ends."""
@@ -78,13 +80,21 @@ def training_run(
     """The training of a run folder from where it stands, pausing whenever an epoch has been started."""
     config = run.config()
     parts = run.data()
-    net = new_network(config, parts.bound.shape, parts.bound.classes, parts.prior)
+    prior_data, held = _held_back(config, parts.prior)
+    model = new_model(config, parts.bound.shape, parts.bound.classes, parts.prior)
 
     with _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
 
         def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, None]:
-            total = len(learning_rates(settings))
+            try:
+                yield from fitting_last(net, data, settings, *beside(name))
+            except NonFinite as error:
+                raise NonFinite(f"{name}, {error}") from None
+
+        def beside(name: str) -> tuple[Callable[[Epoch], None] | None, Checkpoint]:
+            """A stage's line in the history, and its checkpoint."""
+            total = config.epochs()[name]
 
             def note(epoch: Epoch) -> None:
                 line: dict[str, Any] = {"stage": name}
@@ -95,14 +105,15 @@ def training_run(
                     watch(name, total, epoch)
 
             checkpoint = Checkpoint(run.checkpoint_file(name), checkpoint_seconds)
-            try:
-                yield from fitting(net, data, settings, note if processes.first() else None, checkpoint)
-            except NonFinite as error:
-                raise NonFinite(f"{name}, {error}") from None
+            return note if processes.first() else None, checkpoint
 
+        if (ordinary := config.ordinary_stage()) is not None:
+            assert prior_data is not None
+            model = yield from training_ordinary(model, prior_data, ordinary, *beside("ordinary"))
+        net = network_of(config, model)
+        net.trained_on += [] if prior_data is None or ordinary is None else [prior_data]
         stages = config.stages()
         posterior = stages.pop("posterior")
-        prior_data, held = _held_back(config, parts.prior)
         for name, settings in stages.items():
             assert prior_data is not None
             yield from stage(name, prior_data, settings)

@@ -26,7 +26,6 @@ from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal, singles_drawn
 from pacbayes.runs.signature import NAME as SIGNATURE
 from pacbayes.runs.signature import check_signature
-from pacbayes.training.settings import learning_rates
 
 PASSED, FAILED, OPEN = "passed", "failed", "not checkable"
 
@@ -159,7 +158,7 @@ def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     """From the configuration and the data to the prior, from there to the posterior, and on to the journal."""
     try:
         history = run.history()
-        expected = {name: len(learning_rates(settings)) for name, settings in run.config().stages().items()}
+        expected = run.config().epochs()
     except PacBayesError as error:
         yield Check("history", FAILED, str(error))
         return
@@ -271,7 +270,10 @@ def _data(
         source = config.with_data_at(place)
         # No folder makes verification fetch anything.
         data = find(source.data, "train", folder=source.data_folder or None, download=False)
-        prior, bound = _parts(config, len(data))
+        prior_source = data
+        if config.prior_data:
+            prior_source = find(config.prior_data, "train", folder=source.data_folder or None, download=False)
+        prior, bound = _parts(config, len(data), len(prior_source))
         recorded = run.data_record()
     except MissingData as error:
         yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error}")
@@ -282,7 +284,7 @@ def _data(
     fingerprint = data.fingerprint_of(bound)
     found = {"bound": (len(bound), fingerprint)}
     if config.learns_prior:
-        found["prior"] = (len(prior), data.fingerprint_of(prior))
+        found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
     yield Check("split", *_split(config, prior, bound, data_record(data.shape, data.classes, found) == recorded))
     yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
     yield Check("m", *_equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
@@ -290,25 +292,29 @@ def _data(
         yield Check("Monte Carlo", OPEN, "the count cannot be repeated: network or data are not those certified")
         return
     if config.scales(data.shape):
-        yield _attempt("scaling", _scaling, net, data.take(prior))
+        yield _attempt("scaling", _scaling, net, prior_source.take(prior))
     again = data.take(bound) if recompute else None
     yield _attempt("Monte Carlo", lambda: _count(certificate, net, again, _single(run, certificate)))
 
 
-def _parts(config: Config, examples: int) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the two parts, from the seed."""
-    if config.learns_prior:
+def _parts(config: Config, examples: int, of_prior: int) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of the two parts: from the seed, or all of the prior's own data and all of the training data."""
+    if config.learns_prior and not config.prior_data:
         return split_indices(examples, config.prior_fraction, config.seed)
-    return np.arange(0), np.arange(examples)
+    return np.arange(of_prior if config.prior_data else 0), np.arange(examples)
 
 
 def _split(config: Config, prior: np.ndarray, bound: np.ndarray, as_recorded: bool) -> tuple[str, str]:
-    if not np.array_equal(np.sort(np.concatenate([prior, bound])), np.arange(len(prior) + len(bound))):
+    both = bound if config.prior_data else np.concatenate([prior, bound])
+    if not np.array_equal(np.sort(both), np.arange(len(both))):
         return FAILED, "the two parts overlap, or leave examples out"
     if not as_recorded:
         return FAILED, f"the parts that seed {config.seed} gives are not those of data.json, or the data are others"
     if not config.learns_prior:
         return PASSED, f"none: the prior is data-free, and all {len(bound)} examples enter the bound"
+    if config.prior_data:
+        others = f"the prior is learnt on {len(prior)} other examples, {config.prior_data}"
+        return PASSED, f"none: {others}, and all {len(bound)} examples enter the bound"
     sizes = f"{len(prior)} examples for the prior, {len(bound)} for the bound"
     return PASSED, f"{sizes}: disjoint, from seed {config.seed}, and those of data.json"
 

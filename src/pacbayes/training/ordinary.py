@@ -67,6 +67,13 @@ class Ordinary:
         check_seed(self.seed)
         parse_augmentation(self.augmentation)
 
+    @classmethod
+    def of(cls, **options: Any) -> Ordinary:
+        """From keyword options; an unknown one is named, with the choices."""
+        for name in options:
+            check_one_of("option", name, [f.name for f in fields(cls)])
+        return cls(**options)
+
 
 def train_ordinary(
     model: nn.Module,
@@ -91,11 +98,7 @@ def train_ordinary(
     """
     if settings is not None and options:
         raise InvalidInput("give settings or options, not both")
-    if settings is None:
-        for name in options:
-            check_one_of("option", name, [f.name for f in fields(Ordinary)])
-        settings = Ordinary(**options)
-    return drain(training_ordinary(model, as_data(data), settings, callback))
+    return drain(training_ordinary(model, as_data(data), settings or Ordinary.of(**options), callback))
 
 
 def training_ordinary(

@@ -1,0 +1,38 @@
+"""Training where the last layer alone is drawn: what it gets from the fixed body is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import torch
+from torch import Tensor
+
+from pacbayes.data import Data
+from pacbayes.networks.features import features
+from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.training.checkpoints import Checkpoint
+from pacbayes.training.fit import Epoch, History, check_fit, fitting
+from pacbayes.training.settings import Settings
+
+
+def fitting_last(
+    net: StochasticNetwork,
+    data: Data,
+    settings: Settings,
+    callback: Callable[[Epoch], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Generator[None, None, History]:
+    """:func:`~pacbayes.training.fit.fitting`, faster where it can be: for a fixed body, and inputs in memory."""
+    if net.hidden_size or not net.model.state_dict() or not isinstance(data.x, Tensor):
+        return (yield from fitting(net, data, settings, callback, checkpoint))
+    check_fit(net, data, settings)
+    inputs, head = features(net, data)
+    assert isinstance(head, StochasticNetwork)
+    net.objective = settings.objective
+    net.trained_on.append(data)
+    try:
+        return (yield from fitting(head, inputs, settings, callback, checkpoint))
+    finally:
+        with torch.no_grad():
+            net.mean.copy_(head.mean)
+            net.rho.copy_(head.rho)
