@@ -168,12 +168,14 @@ class _Training:
         batches = torch.randperm(m, generator=self.generator, device=self.device).split(settings.batch_size)
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         rate = 0.0
-        for place, batch in enumerate(batches):
-            # BatchNorm has no variance of a single example.
-            if len(batch) == 1 and settings.batchnorm:
-                continue
-            rate = settings.rate * _cycle((number + (place + 0.5) / len(batches)) / settings.epochs)
-            sums += self._step(batch, rate) * len(batch)
+        # On a GPU the fastest kernel for each convolution is worth a search: all batches are of one size.
+        with torch.backends.cudnn.flags(benchmark=True):
+            for place, batch in enumerate(batches):
+                # BatchNorm has no variance of a single example.
+                if len(batch) == 1 and settings.batchnorm:
+                    continue
+                rate = settings.rate * _cycle((number + (place + 0.5) / len(batches)) / settings.epochs)
+                sums += self._step(batch, rate) * len(batch)
         objective, risk = (sums / m).tolist()
         if not math.isfinite(objective):
             raise NonFinite(f"epoch {number}: the cross-entropy was not finite. Try a smaller rate")
