@@ -116,7 +116,7 @@ def test_the_projects_own_files_are_right():
     for experiment in experiments(folder).values():
         for row in experiment.rows:
             for schedule in ("paper", "short"):
-                if experiment.kind == "training":
+                if experiment.kind in ("training", "records"):
                     assert experiment.configured(row, schedule, 0, "cpu").config.posterior.delta == 0.025
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ KINDS = {
     "training": "each row is trained and certified",
     "affine": "each row names a row of another experiment, whose bound is looked at around its estimated risk",
     "headline": "each row names a row of another experiment, and stands for the best of its kind there",
+    "records": "each row is trained and certified by a protocol of its own, to go below a bar",
 }
 
 
@@ -28,10 +29,13 @@ class Row:
     schedule: str
     config: Config
     paper: dict[str, float]
+    """For a record: the bar, and the best that was published."""
     draws: int = 150_000
     """Monte-Carlo terms of the certificate, the paper's N."""
     test_draws: int = 1000
     """Drawn networks whose error on the test data is averaged."""
+    certificate: dict[str, Any] = field(default_factory=dict)
+    """Other options of the certificate than the paper's: bound, sampling, delta."""
 
     def with_options(self, options: dict[str, Any]) -> Row:
         return replace(self, config=self.config.with_options(options))
@@ -56,16 +60,19 @@ class Experiment:
         return dict(next(entry for entry in self.content["rows"] if entry["row"] == row))
 
     def configured(self, row: str, schedule: str, seed: int, device: str) -> Row:
-        """A row with a schedule: base, then schedule, then the row's own values."""
+        """A row with a schedule: base, then schedule, then the row's own values. A record has its own schedule."""
         if schedule not in SCHEDULES:
             raise InvalidInput(f"unknown schedule {schedule!r}: choose one of {', '.join(SCHEDULES)}")
         values = self.entry(row)
         values.pop("row")
         paper = values.pop("paper", {})
-        of_schedule = dict(self.content["schedules"][schedule])
+        if self.kind == "records":
+            schedule, of_schedule = "record", {}
+        else:
+            of_schedule = dict(self.content["schedules"][schedule])
         counts = {}
-        for name in ("draws", "test_draws"):
-            value = of_schedule.pop(name, self.content.get(name))
+        for name in ("draws", "test_draws", "certificate"):
+            value = values.pop(name, of_schedule.pop(name, self.content.get(name)))
             if value is not None:
                 counts[name] = value
         config = Config()
@@ -75,6 +82,8 @@ class Experiment:
             config = config.with_options(dict.fromkeys(("pretraining", "prior_training", "posterior"), fast))
         for options in (self.content["base"], of_schedule, values):
             config = config.with_options(options)
+        if config.ordinary is not None and device.startswith("cuda"):
+            config = config.with_options({"ordinary": {"precision": "bf16"}})
         config = config.with_options({"seed": seed, "device": device})
         return Row(self.name, row, schedule, config, paper, **counts)
 
@@ -110,10 +119,14 @@ def _read(path: Path) -> Experiment:
         kind = content.get("kind", "training")
         if kind not in KINDS:
             raise ValueError(f"unknown kind {kind!r}: choose one of {', '.join(KINDS)}")
-        if kind != "training" and not all({"experiment", "row"} <= row["of"].keys() for row in content["rows"]):
+        if kind in ("affine", "headline") and not all(
+            {"experiment", "row"} <= row["of"].keys() for row in content["rows"]
+        ):
             raise ValueError("each row needs of = { experiment = ..., row = ... }")
         if kind == "training" and not set(SCHEDULES) <= content["schedules"].keys():
             raise ValueError("it needs [base], [schedules.paper] and [schedules.short]")
+        if kind == "records" and not all({"bar", "published"} <= row["paper"].keys() for row in content["rows"]):
+            raise ValueError("each row needs paper = { bar = ..., published = ... }")
         return Experiment(path.stem, content["title"], content["source"], rows, content)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is not an experiment: {error}") from None

@@ -72,7 +72,9 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
         torch.cuda.synchronize()
     trained = time.monotonic() - start
     start = time.monotonic()
-    certificate, evaluation = certify_run(run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed)
+    certificate, evaluation = certify_run(
+        run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed, **row.certificate
+    )
     _append(results, {
         "experiment": row.experiment, "row": row.row, "schedule": row.schedule,
         "method": row.config.posterior.method, "prior_variance": row.config.prior_variance,
@@ -83,8 +85,11 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
         "train_seconds": round(trained, 2), "certify_seconds": round(time.monotonic() - start, 2),
         "seed": row.config.seed, **_provenance(row), "paper": row.paper,
     })  # fmt: skip
-    paper = row.paper.get("risk_bound")
-    compared = f" (paper {paper:.4f})" if paper is not None else ""
+    compared = "".join(
+        f" ({name.replace('risk_bound', 'paper')} {row.paper[name]:.4f})"
+        for name in ("risk_bound", "bar")
+        if name in row.paper
+    )
     say(f"{row.experiment}, {row.row}, {row.schedule}: bound {certificate.risk_bound:.4f}{compared}")
 
 

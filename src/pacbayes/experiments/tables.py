@@ -42,6 +42,8 @@ def _section(experiment: Experiment, known: dict[str, Experiment], results: Path
     records = read_results(results / f"{experiment.name}.jsonl")
     if experiment.kind == "affine":
         return _affine(experiment, records, results)
+    if experiment.kind == "records":
+        return _records(experiment, records)
     if len(experiment.rows) > 50:
         return _grid(experiment, records, results)
     return _table(experiment, records)
@@ -105,6 +107,30 @@ def _grid(experiment: Experiment, records: list[dict[str, Any]], results: Path) 
         setting = (f"{best[name]:g}" for name in ("momentum", "kappa", "prior_variance"))
         lines.append(f"| {' | '.join([method, objective, _number(best['risk_bound']), *setting])} |")
     return "\n\n".join([f"![bounds]({experiment.name}.svg)", text, "\n".join(lines)])
+
+
+def _records(experiment: Experiment, records: list[dict[str, Any]]) -> str:
+    """Each row's bar, the best that was published, and every seed's bound; the record is that of seed 0."""
+    lines = _heading(
+        "record", "published", "bar", "seed", "bound", "confidence", "empirical risk", "KL", "hold-out", "test error",
+        "training", "certifying", "device", "commit",
+    )  # fmt: skip
+    for row in experiment.rows:
+        paper = experiment.entry(row)["paper"]
+        start = [row, _number(paper["published"]), _number(paper["bar"])]
+        found = [record for record in records if record["row"] == row]
+        for record in found:
+            cells = [
+                str(record["seed"]), f"**{_number(record['risk_bound'])}**",
+                f"{100 * (1 - record['delta'] - record['mc_delta']):.4g} %", _number(record["empirical_risk"]),
+                f"{record['kl']:.1f}", _number(record["holdout_bound"]), _number(record["test_error"]),
+                f"{record['train_seconds']:.0f} s", f"{record['certify_seconds']:.0f} s", record["device"],
+                record["commit"][:7],
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(start + cells)} |")
+        if not found:
+            lines.append(f"| {' | '.join(start)} | not run |" + " |" * 10)
+    return "\n".join(lines)
 
 
 def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
