@@ -13,12 +13,12 @@ from pacbayes.networks.standardisation import moments, standardise
 from pacbayes.report import model_card
 from pacbayes.runs import Config, certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.folder import training_data
-from pacbayes.runs.verify import FAILED, PASSED
+from pacbayes.runs.verify import FAILED, OPEN, PASSED
 
 
-def write_table(path, m=200):
+def write_table(path, m=200, seed=0):
     """A csv file of two classes, whose features are of size 1e-4 and 1e6."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     y = np.arange(m) % 2
     x = (generator.normal(size=(m, 2)) + 3 * y[:, None]) * [1e-4, 1e6] + [5e-4, -4e7]
     rows = [f"{a:.8g},{b:.8g},{'no' if label == 0 else 'yes'}" for (a, b), label in zip(x, y, strict=True)]
@@ -94,3 +94,13 @@ def test_without_prior_data_nothing_is_fitted(config, tmp_path):
     assert not config.with_options({"prior": "data-free"}).scales((2,))
     with pytest.raises(InvalidInput, match="no prior data to scale by"):
         config.with_options({"prior": "data-free", "scaling": "prior-data"})
+
+
+@pytest.mark.parametrize("options", [{"drawn": "last"}, {"held_back": 0.3}, {"prior_data": "other.csv"}])
+def test_whatever_else_makes_the_prior(options, config, tmp_path, monkeypatch):
+    """The last layer alone drawn, a part held back, data from elsewhere: the scaling is that of all prior data."""
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "other.csv", m=80, seed=1)
+    run = train_run(config.with_options(options), tmp_path / "run")
+    certify_run(run, draws=100, test_draws=2)
+    assert set(statuses(run).values()) <= {PASSED, OPEN} and statuses(run)["scaling"] == PASSED
