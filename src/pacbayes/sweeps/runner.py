@@ -12,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from pacbayes.data import load
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.runs import Config
@@ -56,6 +57,8 @@ def run_sweep(
     sweep, content = Specification.read(file), file.read_bytes()
     if device is not None:
         sweep = sweep.with_device(device)
+    # Data that are missing show before anything is made, and are fetched once.
+    load(sweep.base.data, "train", folder=sweep.base.data_folder or None)
     with _locked(folder):
         _begin(folder, content)
         study = Study(folder, sweep)
