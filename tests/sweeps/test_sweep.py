@@ -141,6 +141,7 @@ def test_another_file_or_folder_is_refused(sweep_file, tmp_path):
     (tmp_path / "letters" / "letter.txt").touch()
     with pytest.raises(RunError, match="holds no sweep"):
         run(sweep_file("seed = [0]"), tmp_path / "letters")
+    assert [path.name for path in (tmp_path / "letters").iterdir()] == ["letter.txt"]
 
 
 def test_more_priors_than_charged_are_refused(tmp_path):
