@@ -78,8 +78,9 @@ def by_hand(file: Path, folder: Path, result: Result) -> list[bytes]:
     return weights(folder)
 
 
-def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, posterior_bounds, tmp_path):
-    file, folder = sweep_file(AXES, epochs=12), tmp_path / "sweep"
+def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("pacbayes.sweeps.runner._POLL_SECONDS", 0.01)
+    file, folder = sweep_file(AXES, epochs=14), tmp_path / "sweep"
     killed: list[int] = []
 
     def kill(trials: Sequence[Progress]) -> None:
