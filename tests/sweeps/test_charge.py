@@ -87,3 +87,6 @@ def test_a_range_of_priors_cannot_be_paid_for():
 def test_without_priors_to_choose_from_nothing_is_charged():
     charge = Specification.parse(b"[axes]\nposterior.rate = [0.1, 0.2]").charge
     assert (charge.priors, charge.each) == (1, 0.025) and "Nothing is charged" in str(charge)
+    assert "at mc_delta = 0.01" in str(charge)
+    single = Specification.parse(b"[axes]\nposterior.rate = [0.1, 0.2]\n[certify]\npredictor = 'single'").charge
+    assert single.mc_delta == 0 and "mc_delta" not in str(single)

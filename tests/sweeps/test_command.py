@@ -63,14 +63,16 @@ def test_the_search_of_the_documentation_is_one():
         (("folder",), "not the folder of a sweep"),
         (("nothing.toml", "--out", "x"), "not a readable TOML file"),
         (("bad.toml", "--out", "x"), "bad.toml: a sweep needs a table"),
+        (("far.toml", "--out", "x"), "far.npz"),
     ],
 )
 def test_what_is_refused_is_said_in_one_line(main, tmp_path, words, message):
     (tmp_path / "folder").mkdir()
     (tmp_path / "sweep.toml").write_text("[axes]\nseed = [0]")
     (tmp_path / "bad.toml").touch()
+    (tmp_path / "far.toml").write_text("[axes]\nposterior.rate = [0.1]\n[base]\ndata = 'far.npz'")
     status, _, err = main("sweep", *words)
-    assert status == 1 and message in err and err.count("\n") == 1 and not (tmp_path / "x").exists()
+    assert status == 1 and message in err and err.count("error: ") == 1 and not (tmp_path / "x").exists()
 
 
 def test_the_live_table(monkeypatch):

@@ -78,8 +78,9 @@ def by_hand(file: Path, folder: Path, result: Result) -> list[bytes]:
     return weights(folder)
 
 
-def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, posterior_bounds, tmp_path):
-    file, folder = sweep_file(AXES, epochs=12), tmp_path / "sweep"
+def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("pacbayes.sweeps.runner._POLL_SECONDS", 0.01)
+    file, folder = sweep_file(AXES, epochs=14), tmp_path / "sweep"
     killed: list[int] = []
 
     def kill(trials: Sequence[Progress]) -> None:
@@ -141,6 +142,7 @@ def test_another_file_or_folder_is_refused(sweep_file, tmp_path):
     (tmp_path / "letters" / "letter.txt").touch()
     with pytest.raises(RunError, match="holds no sweep"):
         run(sweep_file("seed = [0]"), tmp_path / "letters")
+    assert [path.name for path in (tmp_path / "letters").iterdir()] == ["letter.txt"]
 
 
 def test_more_priors_than_charged_are_refused(tmp_path):

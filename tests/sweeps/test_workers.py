@@ -8,6 +8,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -22,7 +24,7 @@ def note_and_die(path: Path, deaths: int) -> Outcome:
         file.write(f"{os.getpid()}\n")
     if len(path.read_text().splitlines()) <= deaths:
         os.kill(os.getpid(), signal.SIGKILL)
-    return Outcome(COMPLETE, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return Outcome(COMPLETE)
 
 
 def wait_for(workers: LocalWorkers, count: int) -> dict[int, Outcome]:
@@ -56,7 +58,7 @@ def say_and_sleep(path: Path) -> Outcome:
 
 def parent(path: Path) -> None:
     _, end = mp.Pipe(duplex=False)
-    mp.get_context("fork").Process(target=_work, args=(end, None, say_and_sleep, (path,))).start()
+    mp.get_context("fork").Process(target=_work, args=(end, say_and_sleep, (path,))).start()
     time.sleep(60)
 
 
@@ -80,17 +82,28 @@ def test_no_worker_outlives_a_parent_that_is_killed(tmp_path):
     pytest.fail("it lives")
 
 
-def test_gpus_are_dealt_out_in_turn(tmp_path, monkeypatch):
+class Started:
+    """A process that notes which GPUs it would see."""
+
+    seen: ClassVar[list[str]] = []
+
+    def __init__(self, **options: object):
+        pass
+
+    def start(self) -> None:
+        self.seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+
+
+def test_gpus_are_dealt_out_in_turn(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    workers = LocalWorkers(device="cuda")
-    assert workers.size == 2
-    try:
-        for number in range(2):
-            workers.start(number, note_and_die, tmp_path / str(number), 0)
-        assert [outcome.message for _, outcome in sorted(wait_for(workers, 2).items())] == ["4", "7"]
-    finally:
-        workers.close()
+    assert LocalWorkers(device="cuda").size == 2
+    workers = LocalWorkers(3, "cuda")
+    assert workers._context.get_start_method() == "spawn", "no process with a GPU is forked"
+    workers._context = SimpleNamespace(Pipe=mp.Pipe, Process=Started)
+    for number in range(3):
+        workers.start(number, note_and_die)
+    assert Started.seen == ["4", "7", "4"] and os.environ["CUDA_VISIBLE_DEVICES"] == "4,7"
 
 
 def test_no_gpu_is_said_so(monkeypatch):

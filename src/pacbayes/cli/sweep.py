@@ -80,7 +80,7 @@ class _LiveTable:
 
     def __init__(self, specification: Specification):
         self.axes = list(specification.axes)
-        self.live = Live(console=errors, auto_refresh=False)
+        self.live = Live(console=errors, auto_refresh=False, transient=True)
         self.said: set[int] = set()
 
     def __enter__(self) -> _LiveTable:

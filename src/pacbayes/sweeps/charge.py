@@ -54,9 +54,8 @@ class Charge:
             )
         else:
             paid = "Nothing is charged: there is one prior and one split."
-        once = (
-            f"One model is certified, at mc_delta = {self.mc_delta:g}: it was chosen before the draws that certify it."
-        )
+        spent = f", at mc_delta = {self.mc_delta:g}" if self.mc_delta else ""
+        once = f"One model is certified{spent}: it was chosen before the draws that certify it."
         return " ".join(words for words in (paid, free, once) if words)
 
 

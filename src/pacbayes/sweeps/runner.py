@@ -12,6 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from pacbayes.data import load
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.runs import Config
@@ -23,6 +24,7 @@ from pacbayes.sweeps.trial import COMPLETE, FAILED, Outcome, certify_trial, prio
 from pacbayes.sweeps.workers import Workers
 
 FILE = "sweep.toml"
+_LOCK = ".lock"
 _POLL_SECONDS = 0.1
 
 
@@ -51,11 +53,14 @@ def run_sweep(
     """Run the sweep of this file in a folder, or go on with it, and certify the trial with the least bound.
 
     ``workers`` makes the workers for a device. What an earlier process finished is not done again; trials that were
-    running go on from their last checkpoint.
+    running go on from their last checkpoint. A script calls it under ``if __name__ == "__main__":``, for its workers
+    import the script.
     """
     sweep, content = Specification.read(file), file.read_bytes()
     if device is not None:
         sweep = sweep.with_device(device)
+    # Data that are missing show before anything is made, and are fetched once.
+    load(sweep.base.data, "train", folder=sweep.base.data_folder or None)
     with _locked(folder):
         _begin(folder, content)
         study = Study(folder, sweep)
@@ -209,8 +214,6 @@ def _size(path: Path) -> int:
 def _begin(folder: Path, content: bytes) -> None:
     file = folder / FILE
     if not file.is_file():
-        if any(path.name != ".lock" for path in folder.iterdir()):
-            raise RunError(f"{folder} exists and holds no sweep: name another folder, nothing was written")
         write_atomically(file, content)
     elif file.read_bytes() != content:
         raise RunError(
@@ -222,9 +225,11 @@ def _begin(folder: Path, content: bytes) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One process at a time; the system lets go of the lock when it dies."""
+    if folder.exists() and not (folder / FILE).is_file() and {path.name for path in folder.iterdir()} - {_LOCK}:
+        raise RunError(f"{folder} exists and holds no sweep: name another folder, nothing was written")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / ".lock", timeout=0):
+        with FileLock(folder / _LOCK, timeout=0):
             yield
     except Timeout:
         raise RunError(f"another process is at work on the sweep in {folder}") from None

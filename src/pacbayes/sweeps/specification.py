@@ -67,7 +67,9 @@ class Specification:
 
     @property
     def charge(self) -> Charge:
-        return count(self.axes, self.certify.delta, self.certify.mc_delta)
+        # A single network is certified without Monte Carlo.
+        mc_delta = 0.0 if self.certify.predictor == "single" else self.certify.mc_delta
+        return count(self.axes, self.certify.delta, mc_delta)
 
     @property
     def fingerprint(self) -> str:

@@ -56,8 +56,8 @@ class Study:
             raise RunError(f"{folder / NAME} is damaged, and the sweep cannot go on: {error}") from None
         if begun != sweep.fingerprint:
             raise RunError(
-                f"the sweep in {folder} was begun with other values or on another device. Its priors are counted and "
-                f"charged: take another folder"
+                f"the sweep in {folder} was begun with other values, or on another --device. Its priors are counted "
+                f"and charged: go on with the same, or take another folder"
             )
         self._study.set_user_attr("sweep", begun)
         # Another seed after each interruption: the same one would propose the first trials again.

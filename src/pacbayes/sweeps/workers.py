@@ -6,7 +6,8 @@ import multiprocessing as mp
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ LIVES = 3
 
 # What data and optimisers import when they are first used, which takes seconds.
 _IMPORTED_LATER = ("torch._dynamo", "sklearn.datasets")
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 Task = Callable[..., Outcome]
 
@@ -58,8 +61,9 @@ class LocalWorkers:
         if device == "cuda" and not self.gpus:
             raise InvalidInput("device 'cuda' cannot be used: no GPU was found")
         self.size = jobs or len(self.gpus) or (_cores() if device == "cpu" else 1)
-        # Processes from a server that has imported everything start in no time; the server itself computes nothing.
-        method = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
+        # Processes from a server that has imported everything start in no time; but none with a GPU may be forked.
+        served = device == "cpu" and "forkserver" in mp.get_all_start_methods()
+        method = "forkserver" if served else "spawn"
         self._context: Any = mp.get_context(method)
         if method == "forkserver":
             self._context.set_forkserver_preload(["pacbayes.sweeps.trial", *_IMPORTED_LATER])
@@ -77,7 +81,7 @@ class LocalWorkers:
             outcome = _received(running.results)
             if outcome is None and alive:
                 continue
-            running.process.join()
+            _end(running)
             del self._running[number]
             if outcome is None and running.lives > 1:
                 self._running[number] = self._begin(running.task, running.arguments, running.place, running.lives - 1)
@@ -90,28 +94,48 @@ class LocalWorkers:
         for running in self._running.values():
             running.process.terminate()
         for running in self._running.values():
-            running.process.join(5)
-            if running.process.is_alive():
-                running.process.kill()
-                running.process.join()
+            _end(running)
         self._running = {}
 
     def _begin(self, task: Task, arguments: tuple[Any, ...], place: int, lives: int) -> _Running:
         results, end = self._context.Pipe(duplex=False)
-        gpu = self.gpus[place % len(self.gpus)] if self.gpus else None
-        process = self._context.Process(target=_work, args=(end, gpu, task, arguments), daemon=True)
-        process.start()
+        process = self._context.Process(target=_work, args=(end, task, arguments), daemon=True)
+        with _seeing(self.gpus[place % len(self.gpus)] if self.gpus else None):
+            process.start()
         end.close()
         return _Running(task, arguments, place, process, results, lives)
 
 
-def _work(results: Connection, gpu: str | None, task: Task, arguments: tuple[Any, ...]) -> None:
+@contextmanager
+def _seeing(gpu: str | None) -> Iterator[None]:
+    """Processes started meanwhile see this GPU alone: it must be so before they import anything."""
+    if gpu is None:
+        yield
+        return
+    before = os.environ.get(_VISIBLE)
+    os.environ[_VISIBLE] = gpu
+    try:
+        yield
+    finally:
+        os.environ.pop(_VISIBLE)
+        if before is not None:
+            os.environ[_VISIBLE] = before
+
+
+def _end(running: _Running) -> None:
+    """Wait for a process that has nothing left to do, and not for ever."""
+    running.process.join(10)
+    if running.process.is_alive():
+        running.process.kill()
+        running.process.join()
+    running.results.close()
+
+
+def _work(results: Connection, task: Task, arguments: tuple[Any, ...]) -> None:
     """In the process: do the task and send what came of it."""
     # An interrupt is for the parent, which ends its workers; and none outlives a parent that was killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     torch.set_num_threads(1)
     results.send(task(*arguments))
 
@@ -131,7 +155,7 @@ def _received(results: Connection) -> Outcome | None:
 
 
 def _gpus() -> list[str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = os.environ.get(_VISIBLE)
     count = torch.cuda.device_count()
     return visible.split(",")[:count] if visible else [str(place) for place in range(count)]
 
