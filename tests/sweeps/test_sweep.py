@@ -6,11 +6,14 @@ import json
 import multiprocessing as mp
 import os
 import signal
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from pacbayes.errors import RunError
 from pacbayes.runs import RunFolder, train_run, verify_run
@@ -79,7 +82,7 @@ def by_hand(file: Path, folder: Path, result: Result) -> list[bytes]:
 
 
 def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("pacbayes.sweeps.runner._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("pacbayes.sweeps.runner._POLL_SECONDS", 0.03)
     file, folder = sweep_file(AXES, epochs=14), tmp_path / "sweep"
     killed: list[int] = []
 
@@ -120,7 +123,7 @@ def test_what_a_search_proposes_again_is_not_trained_again(sweep_file, tmp_path)
     file = sweep_file("posterior.rate = [0.002, 0.02]", head='kind = "search"\ntrials = 4')
     result = run_sweep(file, tmp_path / "sweep", partial(LocalWorkers, 1))
     first = {trial.parameters["posterior.rate"]: trial for trial in reversed(result.trials)}
-    assert len(result.trials) == 4 and len(list(tmp_path.glob("sweep/trials/*"))) == len(first) <= 2
+    assert len(result.trials) == 4 and len(list(tmp_path.glob("sweep/trials/*/data.json"))) == len(first) <= 2
     for trial in result.trials:
         same = first[trial.parameters["posterior.rate"]]
         assert trial.bound == same.bound and (trial == same or trial.message == f"as trial {same.number}")
@@ -167,6 +170,16 @@ def test_a_trial_is_stopped_after_the_present_epoch(sweep_file, posterior_bounds
     # It could still be gone on with.
     (tmp_path / "stop").unlink()
     assert train().state == COMPLETE and len(posterior_bounds(tmp_path / "run")) == 5
+
+
+def test_two_workers_never_write_to_one_folder(sweep_file, tmp_path):
+    config = Specification.read(sweep_file("seed = [0]")).config({"seed": 0})
+    train = partial(train_trial, config, tmp_path / "run", tmp_path / "priors", tmp_path / "stop", 0)
+    with ThreadPoolExecutor(1) as other, FileLock(tmp_path / ".run.lock"):
+        waiting = other.submit(train)
+        time.sleep(0.3)
+        assert not waiting.done() and not (tmp_path / "run").exists()
+    assert waiting.result().state == COMPLETE
 
 
 def test_a_folder_of_another_configuration_is_left_alone(sweep_file, tmp_path):

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.runs import Config, RunFolder, certify_run, train_run
 from pacbayes.runs.folder import training_data
@@ -57,15 +59,17 @@ def train_trial(config: Config, path: Path, priors: Path, stop: Path, checkpoint
             raise _Stopped
 
     try:
-        if not run.config_file.is_file():
-            RunFolder.create(path, config, training_data(config))
-        if run.config() != config:
-            raise RunError(f"{path} holds a run of another configuration")
-        begun = run.checkpoint_file("posterior").is_file() or run.weights_file("posterior").is_file()
-        if stages and not begun and prior_is_there(config, priors):
-            for stage, file in zip(stages, _kept(config, priors), strict=True):
-                shutil.copyfile(file, run.checkpoint_file(stage))
-        train_run(None, path, resume=True, checkpoint_seconds=checkpoint_seconds, watch=watch)
+        # A worker that has lost its sweep may live on for a moment; the next one waits for it.
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            if not run.config_file.is_file():
+                RunFolder.create(path, config, training_data(config))
+            if run.config() != config:
+                raise RunError(f"{path} holds a run of another configuration")
+            begun = run.checkpoint_file("posterior").is_file() or run.weights_file("posterior").is_file()
+            if stages and not begun and prior_is_there(config, priors):
+                for stage, file in zip(stages, _kept(config, priors), strict=True):
+                    shutil.copyfile(file, run.checkpoint_file(stage))
+            train_run(None, path, resume=True, checkpoint_seconds=checkpoint_seconds, watch=watch)
     except _Stopped:
         return Outcome(PRUNED)
     except Exception as error:
