@@ -36,6 +36,8 @@ def test_a_table_from_training_to_labels(pacbayes_main, tmp_path, tiny):
     (tmp_path / "new.csv").write_text("a,b\n0,0\n3,3\n1,1\n")
     predicted = pacbayes_main("predict", run, tmp_path / "new.csv")
     assert predicted.status == 0 and len(predicted.out.splitlines()) == 4, predicted.err
+    # By the words of the table, and not by numbers of ours.
+    assert {line.split(",")[1] for line in predicted.out.splitlines()[1:]} <= {"no", "yes"}
     # Other data in its place are noticed.
     table(tmp_path / "mine.csv", rare=21)
     assert pacbayes_main("verify", run).status == 1

@@ -35,8 +35,7 @@ def main(monkeypatch, capsys, tmp_path):
 
 def test_the_example_of_the_documentation(main, tmp_path):
     (tmp_path / "sweep.toml").write_text(BLOCKS["toml"])
-    (command,) = BLOCKS["sh"].splitlines()
-    assert command.startswith("pacbayes sweep ")
+    command = next(line for line in BLOCKS["sh"].splitlines() if line.startswith("pacbayes sweep "))
     status, out, err = main(*command.split()[1:], "--jobs", 2)
     assert status == 0, err
     assert err.count("Charged: 2 priors") == 1 and all(f"trial {number}: bound 0." in err for number in range(4))

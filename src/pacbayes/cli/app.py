@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import sys
@@ -214,7 +216,7 @@ def predict(
     seed: OptionalSeed = None,
     device: Device = None,
 ) -> None:
-    """Label new examples with the certified classifier.
+    """Label new examples with the certified classifier: by the names of the classes, if the training data had any.
 
     By default it is the randomised one: a fresh draw of the weights for each example. After 'certify --predictor
     single' it is that one network, and after 'majority' the vote of fresh draws.
@@ -230,11 +232,15 @@ def predict(
         if certificate.check() or certificate.posterior_fingerprint != sha256(folder.read("posterior.safetensors")):
             raise RunError(f"the certificate in {run} does not hold for these weights: see 'pacbayes verify {run}'")
     labels = predict_run(folder, inputs, seed, device, certificate)
-    lines = "\n".join(["index,label", *(f"{i},{label}" for i, label in enumerate(labels.tolist()))]) + "\n"
+    names = [printable(name) for name in folder.class_names()]
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows(
+        [("index", "label"), *((i, names[label]) for i, label in enumerate(labels.tolist()))]
+    )
     if out is None:
-        print(lines, end="")
+        print(table.getvalue(), end="")
     else:
-        out.write_text(lines)
+        out.write_text(table.getvalue(), encoding="utf-8")
     if certificate is not None:
         errors.print(certificate.sentence(), highlight=False)
     else:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pacbayes import processes
 from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split
+from pacbayes.data.pixels import Pixels
 from pacbayes.errors import InvalidInput, MissingData, RunError
 from pacbayes.files import read_plain_file, sha256, strict_json, write_atomically
 from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
@@ -27,7 +28,7 @@ from pacbayes.runs.weights import bytes_of_weights, read_weights
 # The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
 FILES = {
     "config.toml": 2**16,
-    "data.json": 2**16,
+    "data.json": 2**20,
     "history.jsonl": 2**26,
     "prior.safetensors": 2**30,
     "posterior.safetensors": 2**30,
@@ -52,13 +53,14 @@ class SplitData:
         """Sizes and fingerprints."""
         parts = {"prior": self.prior, "bound": self.bound}
         found = {name: (len(data), data.fingerprint()) for name, data in parts.items() if data is not None}
-        return data_record(self.bound.shape, self.bound.classes, found)
+        return data_record(self.bound, found)
 
 
-def data_record(shape: tuple[int, ...], classes: int, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
+def data_record(data: Data | Pixels, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
     """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
     sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
-    return {"shape": list(shape), "classes": classes, **sizes}
+    names = {"class_names": list(data.class_names)} if data.class_names else {}
+    return {"shape": list(data.shape), "classes": data.classes, **names, **sizes}
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,18 @@ class RunFolder:
             record = strict_json(content)
             sizes = (*record["shape"], record["classes"])
             whole = 2 <= len(sizes) <= 9 and all(type(n) is int and 0 < n < 2**31 for n in sizes)
-            if whole and math.prod(sizes) < 2**40:
+            names = record.get("class_names", [])
+            named = type(names) is list and all(type(name) is str for name in names)
+            if whole and named and math.prod(sizes) < 2**40 and len(names) in (0, record["classes"]):
                 return dict(record)
         except (ValueError, LookupError, TypeError):
             pass
         raise RunError(f"{self.data_file} is damaged")
+
+    def class_names(self) -> list[str]:
+        """What the labels are called: by their own names, or by their numbers."""
+        record = self.data_record()
+        return list(record.get("class_names") or map(str, range(record["classes"])))
 
     def check_data(self, data: SplitData) -> None:
         """Refuse other data than those the run was started with."""

@@ -110,6 +110,9 @@ def training_run(
         if (ordinary := config.ordinary_stage()) is not None:
             assert prior_data is not None
             model = yield from training_ordinary(model, prior_data, ordinary, *beside("ordinary"))
+            # Every process has trained it; on GPUs not to the same last digits.
+            for tensor in model.state_dict().values():
+                processes.copy_from_first(tensor)
         net = network_of(config, model)
         net.trained_on += [] if prior_data is None or ordinary is None else [prior_data]
         stages = config.stages()

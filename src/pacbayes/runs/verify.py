@@ -285,7 +285,7 @@ def _data(
     found = {"bound": (len(bound), fingerprint)}
     if config.learns_prior:
         found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
-    yield Check("split", *_split(config, prior, bound, data_record(data.shape, data.classes, found) == recorded))
+    yield Check("split", *_split(config, prior, bound, data_record(data, found) == recorded))
     yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
     yield Check("m", *_equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
     if net is None or list(data.shape) != recorded["shape"] or data.classes != net.classes:
