@@ -130,3 +130,53 @@ def test_the_projects_page_is_made_from_its_result_files(tmp_path):
     assert page == (root / "results" / "README.md").read_text()
     table_3 = next(part for part in page.split("\n\n") if part.startswith("| data, network, prior"))
     assert table_3 in (root / "README.md").read_text()
+
+
+RECORDS = """
+title = "Small records"
+source = "a test"
+kind = "records"
+[base]
+data = "digits"
+pretraining = { epochs = 0 }
+prior_training = { epochs = 0 }
+[[rows]]
+row = "last layer"
+paper = { published = 0.5, bar = 0.4 }
+test_draws = 3
+certificate = { bound = "best", sampling = "exact", delta = 0.035 }
+model = "mlp"
+drawn = "last"
+priors = 10
+ordinary = { epochs = 2, rate = 0.1 }
+posterior = { epochs = 1 }
+[[rows]]
+row = "of another day"
+paper = { published = 0.3, bar = 0.2 }
+"""
+
+
+def test_a_record_has_a_protocol_and_a_certificate_of_its_own(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "small.toml").write_text(RECORDS)
+    known = experiments(tmp_path / "files")
+    for seed in (0, 1):
+        row = known["small"].configured("last layer", "paper", seed, "cpu")
+        assert row.schedule == "record" and row.config.ordinary.epochs == 2 and row.config.priors == 10
+        reproduce([row], tmp_path / "work", tmp_path, say=lambda _: None)
+    records = read_results(tmp_path / "small.jsonl")
+    assert [r["seed"] for r in records] == [0, 1]
+    for record in records:
+        assert record["sampling"] == "exact" and record["delta"] == 0.035 and record["mc_delta"] == 0
+        assert record["bound"] == "best" and record["priors"] == 10 and record["risk_bound"] < 0.4
+    page = write_tables(known, tmp_path).read_text()
+    assert page.count("| last layer | .5000 | .4000 | ") == 2 and "96.5 %" in page
+    assert "| of another day | .3000 | .2000 | not run |" in page
+    for path in (tmp_path / "work" / "small").iterdir():
+        assert not [check for check in verify_run(RunFolder(path)) if check.status == "failed"]
+
+
+def test_a_record_without_a_bar_is_refused(tmp_path):
+    (tmp_path / "small.toml").write_text(RECORDS.replace(", bar = 0.2", ""))
+    with pytest.raises(InvalidInput, match="bar"):
+        experiments(tmp_path)

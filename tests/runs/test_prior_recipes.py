@@ -124,7 +124,7 @@ def test_the_scattering_network_has_a_data_free_prior(config, tmp_path):
     [
         {"prior": "data-free", "ordinary": ORDINARY}, {"prior": "data-free", "prior_data": "strokes"},
         {"prior": "data-free", "drawn": "last"}, {"drawn": "first"}, {"ordinary": {"colour": 1}},
-        {"ordinary": {"augmentation": "warp"}}, {"ordinary": {"seed": 1}}, {"prior_data": "strokes"},
+        {"ordinary": {"augmentation": "warp"}}, {"ordinary": {"seed": 1}}, {"prior_data": "digits"},
     ],
 )  # fmt: skip
 def test_nothing_is_written_for_what_cannot_be(options, config, tmp_path):
