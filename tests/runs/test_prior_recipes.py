@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+import pacbayes as pb
+import pacbayes.runs.folder
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import Config, RunFolder, certify_run, train_run, verify_run
 
@@ -105,10 +107,60 @@ def test_a_prior_learnt_on_other_data_leaves_all_for_the_bound(config, tmp_path)
     assert [check.name for check in verify_run(run) if check.status == "failed"] == ["split"]
 
 
-def test_prior_data_that_are_the_bound_data_are_refused(config, tmp_path):
-    run = train_run(config.with_options({"ordinary": ORDINARY, "prior_data": config.data}), tmp_path / "run")
-    with pytest.raises(InvalidInput, match="the prior was trained on some of these data"):
-        certify_run(run, draws=400, test_draws=5, seed=1)
+def test_prior_data_that_are_bound_data_are_refused_and_found(config, tmp_path, monkeypatch):
+    """A copy under another name, a few of them, or all in another order."""
+    data = dict(np.load(config.data))
+    chosen = {"copy": np.arange(80), "few": np.arange(24), "shuffled": np.random.default_rng(0).permutation(80)}
+    for name, rows in chosen.items():
+        np.savez(tmp_path / f"{name}.npz", x=data["x"][rows], y=data["y"][rows])
+        other = config.with_options({"ordinary": ORDINARY, "prior_data": str(tmp_path / f"{name}.npz")})
+        with pytest.raises(InvalidInput, match="some of the prior data are among the training data"):
+            train_run(other, tmp_path / name)
+        assert not (tmp_path / name).exists()
+        with monkeypatch.context() as forger:
+            forger.setattr("pacbayes.data.Data.overlaps", lambda *_: False)
+            run = train_run(other, tmp_path / name)
+            certify_run(run, draws=200, test_draws=2, seed=1)
+        assert "prior data" in [check.name for check in verify_run(run) if check.status == "failed"]
+
+
+def test_without_the_prior_data_the_rest_is_verified_all_the_same(config, tmp_path):
+    other = write_images(tmp_path / "other.npz", 60, seed=1)
+    run = train_run(config.with_options({"ordinary": ORDINARY, "prior_data": str(other)}), tmp_path / "run")
+    certify_run(run, draws=400, test_draws=5, seed=1)
+    other.unlink()
+    checks = {check.name: check.status for check in verify_run(run, recompute=True)}
+    assert checks["prior data"] == "not checkable" and "failed" not in checks.values()
+    assert checks["bound data"] == checks["m"] == checks["Monte Carlo"] == "passed"
+
+
+def test_a_body_or_a_parameter_that_is_not_data_free_is_found(config, tmp_path, monkeypatch):
+    options = {"model": "scattering", "prior": "data-free", "prior_variance": 0.01}
+    build = pacbayes.runs.folder.build
+
+    def shaped(*arguments: object, **named: object) -> torch.nn.Module:
+        model = build(*arguments, **named)
+        model[0].wavelets_0 *= 1.5
+        return model
+
+    with monkeypatch.context() as forger:
+        forger.setattr("pacbayes.runs.folder.build", shaped)
+        run = train_run(config.with_options(options), tmp_path / "body")
+        certify_run(run, sampling="exact", test_draws=2, seed=1)
+    assert "data-free prior" in [check.name for check in verify_run(run) if check.status == "failed"]
+    with monkeypatch.context() as forger:
+        forger.setattr("pacbayes.runs.train.catoni_parameter", lambda *_: 3.21)
+        run = train_run(config.with_options({**options, "expected_risk": 0.1}), tmp_path / "parameter")
+        certify_run(run, sampling="exact", test_draws=2, seed=1, bound="catoni")
+    assert [check.name for check in verify_run(run) if check.status == "failed"] == ["C"]
+
+
+def test_the_head_of_a_fixed_body_keeps_what_was_fixed_with_the_prior():
+    net = pb.stochastic(pb.build("scattering", (1, 12, 12), 3), 0.01)
+    net.fix_catoni(0.7)
+    net.single_draws = 5
+    _, head = pb.features(net, (torch.rand(9, 1, 12, 12), torch.arange(9) % 3))
+    assert head.catoni == (0.7,) and head.single_draws == 5
 
 
 def test_the_scattering_network_has_a_data_free_prior(config, tmp_path):
@@ -125,6 +177,7 @@ def test_the_scattering_network_has_a_data_free_prior(config, tmp_path):
         {"prior": "data-free", "ordinary": ORDINARY}, {"prior": "data-free", "prior_data": "strokes"},
         {"prior": "data-free", "drawn": "last"}, {"drawn": "first"}, {"ordinary": {"colour": 1}},
         {"ordinary": {"augmentation": "warp"}}, {"ordinary": {"seed": 1}}, {"prior_data": "digits"},
+        {"ordinary": {"augmentation": "shift 12"}}, {"ordinary": {"augmentation": "shift 2.5"}}, {"held_back": 0.01},
     ],
 )  # fmt: skip
 def test_nothing_is_written_for_what_cannot_be(options, config, tmp_path):

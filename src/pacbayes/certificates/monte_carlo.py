@@ -19,6 +19,7 @@ from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import Gaussian
 from pacbayes.networks.layers import StochasticConv, StochasticLayer
+from pacbayes.networks.precision import full_precision
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
 
@@ -280,7 +281,9 @@ def exact_errors(net: StochasticNetwork, data: Data) -> int:
     size = chunk_size(net, data, per_example_weights=False)
     total = 0
     for x, y in zip(data.x.split(size), data.y.split(size), strict=True):
-        risks = misclassification_upper(*net.exact_moments(x.to(net.mean.device)), y.to(net.mean.device))
+        with full_precision():
+            moments = net.exact_moments(x.to(net.mean.device))
+        risks = misclassification_upper(*moments, y.to(net.mean.device))
         total += int((risks * EXACT_UNIT).ceil().long().sum())
     return total
 

@@ -80,7 +80,11 @@ def _source(dataset: Any, part: str) -> tuple[int, Callable[[int, int], Arrays]]
     if not names and data.classes > count_classes(data.y):
         # The labels do not show how many there are.
         names = tuple(map(str, range(data.classes)))
-    return len(data), lambda start, stop: (data.x[start:stop].numpy(force=True), data.y[start:stop].numpy(), names)
+    return len(data), lambda start, stop: (
+        data.x[start:stop].numpy(force=True),
+        data.y[start:stop].numpy(force=True),
+        names,
+    )
 
 
 def _write_inputs(path: Path, count: int, read: Callable[[int, int], Arrays]) -> tuple[np.ndarray, tuple[str, ...]]:

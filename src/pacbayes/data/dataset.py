@@ -112,6 +112,7 @@ class Data:
 
         Exact where both were taken from the same data. Otherwise by the inputs: one row in a hundred may recur, and
         as many more as recur within these data; data of few distinct values repeat without being the same examples.
+        What was rescaled or redrawn is not recognised.
         """
         (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
         if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
@@ -119,7 +120,10 @@ class Data:
         rows, theirs = self._row_digests(), other._row_digests()
         counts = np.unique(rows, return_counts=True)[1]
         recurring = counts[counts > 1].sum()
-        return bool(np.isin(rows, theirs).sum() > 0.01 * len(rows) + recurring)
+        if np.isin(rows, theirs).sum() > 0.01 * len(rows) + recurring or np.array_equal(np.sort(rows), np.sort(theirs)):
+            return True
+        # A few of these are no large share of them, but may be all of the others.
+        return bool(recurring <= 0.01 * len(rows) and np.isin(theirs, rows).sum() > 0.01 * len(theirs) + 1)
 
     @property
     def repeats(self) -> bool:

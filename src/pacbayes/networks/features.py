@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.precision import full_precision
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
 
@@ -64,8 +65,9 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         inputs: Tensor = calls[0][0][0]
         return inputs.float().cpu()
 
-    x = torch.cat([given(some) for some in data.x.split(batch_size)])
-    alone = torch.cat([given(some) for some in data.x[:3].split(1)])
+    with full_precision():
+        x = torch.cat([given(some) for some in data.x.split(batch_size)])
+        alone = torch.cat([given(some) for some in data.x[:3].split(1)])
     handle.remove()
     if not torch.allclose(x[:3], alone, rtol=1e-3, atol=1e-4):
         raise UnsupportedModel(
@@ -96,4 +98,5 @@ def _head_network(net: StochasticNetwork) -> StochasticNetwork:
     for name in ("mean", "rho", "prior_mean", "prior_rho"):
         getattr(head, name).copy_(getattr(net, name))
     head.objective, head.trained_on, head.prior_trained_on = net.objective, net.trained_on, net.prior_trained_on
+    head.catoni, head.single_draws = net.catoni, net.single_draws
     return head

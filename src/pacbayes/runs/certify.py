@@ -62,6 +62,8 @@ def certify_run(
     net, bound_data = trained_network(run, device, data)
     net.single_draws = singles_drawn(run)
     test = test_data(run.config().with_data_at(data), bound_data.shape)
+    if test is not None and any(test.overlaps(seen) for seen in net.prior_trained_on if run.config().prior_data):
+        test = None  # the prior has seen them
     certificate = certify(
         net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws, budget=budget,
         sampling=sampling, limit=limit, voters=voters, priors=run.config().priors, seed=seed, progress=progress,

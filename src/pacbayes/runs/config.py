@@ -23,7 +23,7 @@ MODEL_FOR = {"digits": "cnn-small", "mnist": "mnist-4", "fashion-mnist": "mnist-
 
 STAGES = ("ordinary", "pretraining", "prior", "posterior")
 DRAWN = ("all", "last")
-_TABLES = ("ordinary", "pretraining", "prior_training", "posterior")
+TABLES = ("ordinary", "pretraining", "prior_training", "posterior")
 _SEED_OF = {"pretraining": 0, "prior": 1, "posterior": 2, "ordinary": 3}
 _POSTERIOR = Settings(epochs=20, rate=0.002, batch_size=64)
 
@@ -45,7 +45,7 @@ class Config:
     """The share of the training data that may shape the prior; the rest enters the bound."""
     prior_data: str = ""
     """Other data that the prior is learnt on, by name or path, in place of a share of the training data: all of these
-    then enter the bound."""
+    then enter the bound. They must be other examples; only identical ones are noticed."""
     prior_variance: float = 0.001
     drawn: str = "all"
     """Which weights are drawn: all, or those of the last layer alone; the others stay as they were trained before."""
@@ -68,7 +68,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if item.name not in _TABLES:
+            if item.name not in TABLES:
                 check_type(item.name, getattr(self, item.name), type(item.default))
         check_seed(self.seed)
         check_priors(self.priors)
@@ -155,7 +155,7 @@ class Config:
         for name, value in options.items():
             if name not in known:
                 raise InvalidInput(f"unknown option {name!r}: choose one of {', '.join(sorted(known))}")
-            changes[name] = self._stage(name, value) if name in _TABLES else value
+            changes[name] = self._stage(name, value) if name in TABLES else value
         return replace(self, **changes)
 
     def with_data_at(self, place: str | None) -> Config:
@@ -180,7 +180,7 @@ class Config:
     def to_toml(self) -> str:
         """The whole configuration; a stage that is left out is written ``epochs = 0``."""
         values = asdict(self)
-        stages = {name: values.pop(name) for name in _TABLES}
+        stages = {name: values.pop(name) for name in TABLES}
         lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
         for stage, settings in stages.items():
             lines += ["", f"[{stage}]"]

@@ -278,6 +278,8 @@ def training_data(config: Config, *, download: bool = True) -> SplitData:
                     f"the prior data have examples of shape {list(other.shape)} and {other.classes} classes, and the "
                     f"training data {list(data.shape)} and {data.classes}: they must be alike"
                 )
+            if other.class_names and data.class_names and other.class_names != data.class_names:
+                raise InvalidInput("the classes of the prior data have other names than those of the training data")
             return SplitData(other, data)
     if not config.learns_prior:
         return SplitData(None, data)

@@ -11,7 +11,7 @@ from pacbayes import processes
 from pacbayes.bounds.catoni import catoni_parameter
 from pacbayes.certificates.monte_carlo import independent_errors
 from pacbayes.data import Data, split
-from pacbayes.errors import NonFinite
+from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.files import sha256, write_atomically
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
@@ -23,7 +23,7 @@ from pacbayes.seeds import derived_seed
 from pacbayes.training import Checkpoint, Epoch
 from pacbayes.training.fit import check_fit, drain
 from pacbayes.training.last_layer import fitting_last
-from pacbayes.training.ordinary import training_ordinary
+from pacbayes.training.ordinary import check_ordinary, training_ordinary
 from pacbayes.training.settings import Settings
 
 Watch = Callable[[str, int, Epoch], None]
@@ -58,6 +58,10 @@ def train_run(
     data = training_data(config)
     net = new_network(config, data.bound.shape, data.bound.classes, data.prior)
     prior_data, _ = _held_back(config, data.prior)
+    if config.prior_data and prior_data is not None and data.bound.overlaps(prior_data):
+        raise InvalidInput("some of the prior data are among the training data, and all of these are bound data")
+    if config.ordinary is not None:
+        check_ordinary(data.bound.shape, config.ordinary)
     for name, settings in config.stages().items():
         check_fit(net, data.bound if name == "posterior" or prior_data is None else prior_data, settings)
     run = RunFolder(path)
@@ -109,7 +113,10 @@ def training_run(
 
         if (ordinary := config.ordinary_stage()) is not None:
             assert prior_data is not None
-            model = yield from training_ordinary(model, prior_data, ordinary, *beside("ordinary"))
+            try:
+                model = yield from training_ordinary(model, prior_data, ordinary, *beside("ordinary"))
+            except NonFinite as error:
+                raise NonFinite(f"ordinary, {error}") from None
             # Every process has trained it; on GPUs not to the same last digits.
             for tensor in model.state_dict().values():
                 processes.copy_from_first(tensor)
@@ -143,7 +150,12 @@ def _held_back(config: Config, prior: Data | None) -> tuple[Data | None, Data | 
     """The prior data that train the prior, and those on which Catoni's C is chosen."""
     if prior is None or not config.held_back:
         return prior, None
-    return split(prior, 1 - config.held_back, derived_seed(config.seed, _HELD_BACK))
+    try:
+        return split(prior, 1 - config.held_back, derived_seed(config.seed, _HELD_BACK))
+    except InvalidInput:
+        raise InvalidInput(
+            f"held_back = {config.held_back} of {len(prior)} prior examples: too few to choose C on, or too few left"
+        ) from None
 
 
 def _risk_to_expect(net: StochasticNetwork, held: Data, seed: int) -> float:

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pacbayes.bounds import CATONI_GRID, catoni_parameter
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.audit import ERROR_RATE, network_faults, recount
 from pacbayes.data import Data, split_indices
 from pacbayes.data.catalogue import find
+from pacbayes.data.pixels import Pixels
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
@@ -90,6 +92,7 @@ def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> I
     else:
         if not run.config().learns_prior:
             yield Check("data-free prior", *_data_free(run, certificate, net))
+        yield Check("C", *_catoni(run.config(), certificate, net))
     yield from _data(run, certificate, net, data, recompute and not faults)
 
 
@@ -247,16 +250,30 @@ def _data_free(run: RunFolder, certificate: Certificate, net: StochasticNetwork)
     """A data-free prior is the network at its initialisation, which the seed gives."""
     config = run.config()
     start = new_network(config.with_options({"device": "cpu"}), tuple(run.data_record()["shape"]), net.classes)
-    same = all(
-        torch.allclose(found.cpu(), made, rtol=1e-4, atol=1e-5)
-        for found, made in ((net.prior_mean, start.prior_mean), (net.prior_rho, start.prior_rho))
-    )
-    if same:
+    # All of it: also what is fixed, a body of the network.
+    found, made = (n.state("prior") for n in (net, start))
+    names = made.keys() - {"catoni"}
+    if names == found.keys() - {"catoni"} and all(
+        torch.allclose(found[name].float(), made[name].float(), rtol=1e-4, atol=1e-5) for name in names
+    ):
         return PASSED, f"the prior is the initialisation from seed {config.seed}"
     recorded, here = certificate.versions.get("torch", "unknown"), str(torch.__version__)
     if recorded.split("+")[0] != here.split("+")[0]:
         return OPEN, f"torch {here} gives another initialisation; the run was made with {recorded}"
     return FAILED, f"the prior is not the initialisation from seed {config.seed}"
+
+
+def _catoni(config: Config, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
+    """The values of Catoni's C: a part of the prior, fixed by the configuration."""
+    if config.held_back:
+        return OPEN, "chosen on prior data that were held back, before the posterior was trained: in prior.safetensors"
+    expected: tuple[float, ...] = CATONI_GRID
+    if config.expected_risk:
+        risk, kl = config.expected_risk, config.expected_kl
+        expected = (catoni_parameter(risk, kl, certificate.m, config.posterior.delta),)
+    if net.catoni == expected:
+        return PASSED, "of Catoni's bound: as config.toml has it"
+    return FAILED, "of Catoni's bound: not what config.toml says, so it may have been chosen by the result"
 
 
 # The data
@@ -270,10 +287,6 @@ def _data(
         source = config.with_data_at(place)
         # No folder makes verification fetch anything.
         data = find(source.data, "train", folder=source.data_folder or None, download=False)
-        prior_source = data
-        if config.prior_data:
-            prior_source = find(config.prior_data, "train", folder=source.data_folder or None, download=False)
-        prior, bound = _parts(config, len(data), len(prior_source))
         recorded = run.data_record()
     except MissingData as error:
         yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error}")
@@ -281,17 +294,32 @@ def _data(
     except PacBayesError as error:
         yield Check("data", FAILED, str(error))
         return
+    prior_source: Data | Pixels | None = data
+    try:
+        if config.prior_data:
+            prior_source = find(config.prior_data, "train", folder=source.data_folder or None, download=False)
+    except PacBayesError as error:
+        prior_source = None
+        yield Check("prior data", OPEN if isinstance(error, MissingData) else FAILED, f"not at hand: {error}")
+    try:
+        prior, bound = _parts(config, len(data), len(prior_source or ()))
+    except PacBayesError as error:
+        yield Check("data", FAILED, str(error))
+        return
     fingerprint = data.fingerprint_of(bound)
-    found = {"bound": (len(bound), fingerprint)}
-    if config.learns_prior:
-        found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
-    yield Check("split", *_split(config, prior, bound, data_record(data, found) == recorded))
+    if prior_source is not None:
+        found = {"bound": (len(bound), fingerprint)}
+        if config.learns_prior:
+            found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
+        yield Check("split", *_split(config, prior, bound, data_record(data, found) == recorded))
+        if config.prior_data:
+            yield Check("prior data", *_others(data.take(bound), prior_source.take(prior)))
     yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
     yield Check("m", *_equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
     if net is None or list(data.shape) != recorded["shape"] or data.classes != net.classes:
         yield Check("Monte Carlo", OPEN, "the count cannot be repeated: network or data are not those certified")
         return
-    if config.scales(data.shape):
+    if config.scales(data.shape) and prior_source is not None:
         yield _attempt("scaling", _scaling, net, prior_source.take(prior))
     again = data.take(bound) if recompute else None
     yield _attempt("Monte Carlo", lambda: _count(certificate, net, again, _single(run, certificate)))
@@ -317,6 +345,12 @@ def _split(config: Config, prior: np.ndarray, bound: np.ndarray, as_recorded: bo
         return PASSED, f"none: {others}, and all {len(bound)} examples enter the bound"
     sizes = f"{len(prior)} examples for the prior, {len(bound)} for the bound"
     return PASSED, f"{sizes}: disjoint, from seed {config.seed}, and those of data.json"
+
+
+def _others(bound: Data, prior: Data) -> tuple[str, str]:
+    if bound.overlaps(prior):
+        return FAILED, "some of the prior data are among the training data: the prior has seen the bound data"
+    return PASSED, "none of the prior data is among the training data, by their values"
 
 
 def _scaling(net: StochasticNetwork, prior_data: Data) -> tuple[str, str]:

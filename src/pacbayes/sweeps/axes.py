@@ -9,9 +9,8 @@ from typing import Any
 
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import Config
+from pacbayes.runs.config import TABLES
 from pacbayes.training import Settings
-
-STAGES = ("pretraining", "prior_training", "posterior")
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def read_axes(table: Any) -> dict[str, Axis]:
         raise InvalidInput('a sweep needs a table [axes], such as "posterior.rate" = [0.001, 0.002]')
     flat: dict[str, Any] = {}
     for name, value in table.items():
-        inner = value if name in STAGES and isinstance(value, Mapping) else None
+        inner = value if name in TABLES and isinstance(value, Mapping) else None
         for full, item in ((f"{name}.{key}", v) for key, v in inner.items()) if inner is not None else ((name, value),):
             if full in flat:
                 raise InvalidInput(f"the axis {full!r} is given twice")

@@ -60,7 +60,8 @@ def run_sweep(
     if device is not None:
         sweep = sweep.with_device(device)
     # Data that are missing show before anything is made, and are fetched once.
-    load(sweep.base.data, "train", folder=sweep.base.data_folder or None)
+    for data in filter(None, (sweep.base.data, sweep.base.prior_data)):
+        load(data, "train", folder=sweep.base.data_folder or None)
     with _locked(folder):
         _begin(folder, content)
         study = Study(folder, sweep)

@@ -100,7 +100,7 @@ def _certified(run: RunFolder) -> bool:
 
 
 def _prior_stages(config: Config) -> list[str]:
-    return [stage for stage in config.stages() if stage != "posterior"]
+    return [stage for stage in config.epochs() if stage != "posterior"]
 
 
 def _kept(config: Config, priors: Path) -> list[Path]:

@@ -34,14 +34,22 @@ def parse_augmentation(text: str) -> list[tuple[Change, float]]:
         known = words[0] if words else ""
         try:
             size = float(words[1]) if known != "flip" else 0.0
-            if known not in CHANGES or len(words) != (1 if known == "flip" else 2) or not 0 <= size <= 1000:
+            whole = known == "affine" or size == int(size)
+            if known not in CHANGES or len(words) != (1 if known == "flip" else 2) or not (whole and 0 <= size <= 1000):
                 raise ValueError
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, OverflowError):
             raise InvalidInput(
                 f'augmentation {text!r} is not a list of changes such as "flip, shift 4, cutout 8, affine 10"'
             ) from None
         changes.append((CHANGES[known], size))
     return changes
+
+
+def check_size(shape: tuple[int, ...], text: str) -> None:
+    """Refuse to move images [channels, height, width] further than they are large."""
+    for change, size in parse_augmentation(text):
+        if change is _shift and size >= min(shape[1:]):
+            raise InvalidInput(f"images of {shape[1]} x {shape[2]} pixels cannot be moved by {size:g}: say less")
 
 
 def _flip(x: Tensor, size: float, generator: torch.Generator) -> Tensor:

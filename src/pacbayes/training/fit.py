@@ -95,8 +95,12 @@ def fitting(
     settings: Settings,
     callback: Callable[[Epoch], None] | None = None,
     checkpoint: Checkpoint | None = None,
+    of: dict[str, str] | None = None,
 ) -> Generator[None, None, History]:
-    """:func:`fit`, pausing whenever an epoch has been started: so that several trainings can share a GPU."""
+    """:func:`fit`, pausing whenever an epoch has been started: so that several trainings can share a GPU.
+
+    ``of`` says what a checkpoint is of, if not of these data and this network's prior.
+    """
     data = as_data(data, classes=net.classes)
     check_fit(net, data, settings)
     net.objective = settings.objective
@@ -107,11 +111,10 @@ def fitting(
     epochs: list[Epoch] = []
     kept = 0
     # What a checkpoint is of: continued with other data or another prior, a training would not be what it says.
-    identity = (
-        {}
-        if checkpoint is None
-        else {"data": data.fingerprint(), "prior": net.fingerprint("prior"), **asdict(settings)}
-    )
+    identity: dict[str, Any] = {}
+    if checkpoint is not None:
+        of = of or {"data": data.fingerprint(), "prior": net.fingerprint("prior")}
+        identity = {**of, **asdict(settings)}
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         tensors, note = saved
         try:

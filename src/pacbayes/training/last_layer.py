@@ -31,7 +31,9 @@ def fitting_last(
     net.objective = settings.objective
     net.trained_on.append(data)
     try:
-        return (yield from fitting(head, inputs, settings, callback, checkpoint))
+        # By what was given: computed on another device, the features differ in their last digits.
+        of = None if checkpoint is None else {"data": data.fingerprint(), "prior": net.fingerprint("prior")}
+        return (yield from fitting(head, inputs, settings, callback, checkpoint, of))
     finally:
         with torch.no_grad():
             net.mean.copy_(head.mean)

@@ -22,7 +22,7 @@ from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.seeds import check_seed, derived_seed
-from pacbayes.training.augmentation import augmented, parse_augmentation
+from pacbayes.training.augmentation import augmented, check_size, parse_augmentation
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, drain
 from pacbayes.training.settings import check_in_range, check_one_of, check_type
@@ -101,6 +101,13 @@ def train_ordinary(
     return drain(training_ordinary(model, as_data(data), settings or Ordinary.of(**options), callback))
 
 
+def check_ordinary(shape: tuple[int, ...], settings: Ordinary) -> None:
+    """Refuse changes that examples of this shape do not allow."""
+    if settings.augmentation and len(shape) != 3:
+        raise InvalidInput(f"augmentation is for images, and an example has shape {list(shape)}")
+    check_size(shape, settings.augmentation)
+
+
 def training_ordinary(
     model: nn.Module,
     data: Data,
@@ -146,10 +153,9 @@ class _Training:
         self.model = (with_batchnorm(model) if settings.batchnorm else model).train()
         self.device = next(model.parameters()).device
         self.x, self.y = on_device(data.x, self.device), data.y.to(self.device)
+        check_ordinary(data.shape, settings)
         if len(data.shape) == 3:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        elif settings.augmentation:
-            raise InvalidInput(f"augmentation is for images, and an example has shape {list(data.shape)}")
         self.changes = parse_augmentation(settings.augmentation)
         self.generator = torch.Generator(self.device)
         self.parameters = list(self.model.parameters())
@@ -169,7 +175,8 @@ class _Training:
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         rate = 0.0
         # On a GPU the fastest kernel for each convolution is worth a search: all batches are of one size.
-        with torch.backends.cudnn.flags(benchmark=True):
+        now = torch.backends.cudnn
+        with now.flags(enabled=True, benchmark=True, deterministic=now.deterministic, allow_tf32=now.allow_tf32):
             for place, batch in enumerate(batches):
                 # BatchNorm has no variance of a single example.
                 if len(batch) == 1 and settings.batchnorm:
