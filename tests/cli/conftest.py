@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,3 +96,18 @@ TINY = (
 def tiny() -> tuple[object, ...]:
     """Flags for a run of a moment."""
     return TINY
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, process, data_file, tiny):
+    """A finished, certified run on a file of its own."""
+    folder = tmp_path_factory.mktemp("finished")
+    data = data_file(folder / "data.npz")
+    assert process("train", "--data", data, "--out", folder / "run", *tiny).status == 0
+    assert process("certify", folder / "run", "--draws", 50, "--test-draws", 2).status == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")

@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory, process, data_file, tiny):
-    folder = tmp_path_factory.mktemp("finished")
-    data = data_file(folder / "data.npz")
-    assert process("train", "--data", data, "--out", folder / "run", *tiny).status == 0
-    assert process("certify", folder / "run", "--draws", 50, "--test-draws", 2).status == 0
-    return folder / "run"
-
-
-@pytest.fixture
-def run(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "run")
 
 
 def test_a_key_a_signature_and_its_check(run, pacbayes_main, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 
 import pacbayes as pb
 import pacbayes.runs.folder
+from pacbayes.certificates.audit import recount
 from pacbayes.errors import InvalidInput
-from pacbayes.runs import Config, RunFolder, certify_run, train_run, verify_run
+from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network, verify_run
 
 ORDINARY = {"epochs": 3, "batch_size": 20, "rate": 0.2}
 
@@ -153,6 +155,16 @@ def test_a_body_or_a_parameter_that_is_not_data_free_is_found(config, tmp_path, 
         run = train_run(config.with_options({**options, "expected_risk": 0.1}), tmp_path / "parameter")
         certify_run(run, sampling="exact", test_draws=2, seed=1, bound="catoni")
     assert [check.name for check in verify_run(run) if check.status == "failed"] == ["C"]
+
+
+def test_a_computed_risk_that_was_made_a_little_smaller_is_found(config, tmp_path):
+    run = train_run(config.with_options({"ordinary": ORDINARY, "drawn": "last"}), tmp_path / "run")
+    certificate, _ = certify_run(run, sampling="exact", test_draws=2, seed=1)
+    net, bound_data = trained_network(run)
+    for share, fits in ((1.0, True), (0.999, False)):
+        told = replace(certificate, errors=int(certificate.errors * share))
+        recorded, found, allowed = recount(told, net, bound_data, 1)["errors"]
+        assert (abs(recorded - found) <= allowed) == fits
 
 
 def test_the_head_of_a_fixed_body_keeps_what_was_fixed_with_the_prior():

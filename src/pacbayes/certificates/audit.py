@@ -57,7 +57,7 @@ def recount(
         return {"errors": (c.errors, int(recomputed(net, single, data)["errors"]), 0.0)}
     if c.sampling == "exact":
         # Another machine's features differ in their last digits.
-        return {"errors": (c.errors, exact_errors(net, data), 1e-3 * c.errors)}
+        return {"errors": (c.errors, exact_errors(net, data), 1e-4 * c.errors)}
     if c.sampling == "shared":
         counts = torch.tensor(shared_errors(net, data, c.draws, seed), dtype=torch.float64)
         # What few draws say of their spread is little: one whole pass is added to it.

@@ -30,6 +30,12 @@ def batch_loss(
     return risk, risk.detach()
 
 
+def divergence_of(net: StochasticNetwork, mean: Tensor, rho: Tensor, settings: Settings, exact: bool = False) -> Tensor:
+    """KL(Q‖P), or the profile KL, of the posterior with these means and rhos."""
+    law = net.profile_kl_at if settings.divergence == "profile" else net.kl_at
+    return law(mean, rho, exact=exact)
+
+
 def objective_of(loss: Tensor, kl: Tensor, settings: Settings, m: int, lam: Tensor | None = None) -> Tensor:
     """The objective at this loss and divergence; pre-training and ERM have no penalty."""
     if not settings.penalised:

@@ -11,7 +11,7 @@ from torch import Tensor
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.stochastic import StochasticNetwork
-from pacbayes.training.loss import batch_loss, objective_of
+from pacbayes.training.loss import batch_loss, divergence_of, objective_of
 from pacbayes.training.settings import Settings
 
 OPTIONS = (
@@ -58,8 +58,7 @@ def objective(
     normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
     loss, _ = batch_loss(net, x, y, settings, normals)
     # In the weights' own precision: only the gradient matters here. Certificates use the exact one.
-    law = net.profile_kl if settings.divergence == "profile" else net.kl
-    return objective_of(loss, law(exact=False), settings, m)
+    return objective_of(loss, divergence_of(net, net.mean, net.rho, settings), settings, m)
 
 
 def freeze_prior(net: StochasticNetwork, *data: Any) -> None:

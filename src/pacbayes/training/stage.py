@@ -13,7 +13,7 @@ from pacbayes.networks.distributions import Normals
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.processes import Share
-from pacbayes.training.loss import batch_loss, conditional_risk, objective_of
+from pacbayes.training.loss import batch_loss, conditional_risk, divergence_of, objective_of
 from pacbayes.training.settings import Settings
 
 # Adam's memory of squared gradients, and what keeps its quotient finite.
@@ -121,9 +121,8 @@ class Stage:
         return self.divergence_at(self.net.mean, self.net.rho)
 
     def divergence_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
-        """KL(Q‖P), or the profile KL, of the posterior with these means and rhos."""
-        law = self.net.profile_kl_at if self.settings.divergence == "profile" else self.net.kl_at
-        return law(mean, rho, exact=exact)
+        """The settings' divergence at these means and rhos."""
+        return divergence_of(self.net, mean, rho, self.settings, exact)
 
     def combine(self, loss: Tensor, kl: Tensor, lam: Tensor) -> Tensor:
         """The objective, from its parts."""
