@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pacbayes.errors import InvalidInput
-from pacbayes.experiments.speed import EXAMPLES, measure_speed
+from pacbayes.experiments.speed import EXAMPLES, measure_speed, save_speed
 from pacbayes.runs.folder import device_named
 
 
@@ -20,6 +21,9 @@ def bench(
         float | None,
         typer.Option(min=0.001, max=1, help="Share of an epoch and of the draws to measure. [default: 1 on a GPU]"),
     ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Append the table, with where it comes from, to speed.jsonl in this folder.")
+    ] = None,
 ) -> None:
     """Time an epoch of the paper's networks, trainings side by side, and 150,000 draws of a certificate."""
     device_named(device)
@@ -28,7 +32,9 @@ def bench(
         if name not in EXAMPLES:
             raise InvalidInput(f"unknown model {name!r}: choose from {', '.join(EXAMPLES)}")
     cuda = device.startswith("cuda")
-    measure_speed(
+    lines = measure_speed(
         device, names, share=share or (1.0 if cuda else 0.005), batches=(128, 512) if cuda else (128,),
         concurrent=(1, 2, 4, 8) if cuda else (1, 2),
     )  # fmt: skip
+    if results is not None:
+        print(f"Written: {save_speed(lines, device, results)}")

@@ -56,7 +56,7 @@ def reproduce_affine(
     net, bound_data = trained_network(run)
     start = time.monotonic()
     found = affine_check(net, bound_data, realisations, of.config.seed, of.config.posterior.delta)
-    _append(results, {
+    append_result(results, {
         "experiment": experiment, "row": name, "schedule": of.schedule, "seed": of.config.seed,
         "of": {"experiment": of.experiment, "row": of.row}, **found, "seconds": round(time.monotonic() - start, 2),
         **_provenance(of), "paper": paper,
@@ -75,7 +75,7 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
     certificate, evaluation = certify_run(
         run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed, **row.certificate
     )
-    _append(results, {
+    append_result(results, {
         "experiment": row.experiment, "row": row.row, "schedule": row.schedule,
         "method": row.config.posterior.method, "prior_variance": row.config.prior_variance,
         "kappa": row.config.posterior.kappa, "momentum": row.config.posterior.momentum,
@@ -141,10 +141,13 @@ def _configuration(row: Row) -> dict[str, Any]:
     return {name: value for name, value in asdict(row.config).items() if name not in left_out}
 
 
-def _append(results: Path, record: dict[str, Any]) -> None:
+def append_result(results: Path, record: dict[str, Any]) -> Path:
+    """Append a line to the experiment's file. One write, so that processes may append to the same file."""
     results.mkdir(parents=True, exist_ok=True)
-    with (results / f"{record['experiment']}.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    path = results / f"{record['experiment']}.jsonl"
+    with path.open("ab", buffering=0) as file:
+        file.write(json.dumps(record).encode() + b"\n")
+    return path
 
 
 def _provenance(row: Row) -> dict[str, Any]:

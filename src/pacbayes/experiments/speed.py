@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from pacbayes.certificates.certify import versions
 from pacbayes.certificates.monte_carlo import independent_errors
 from pacbayes.data import Data
+from pacbayes.experiments.runner import append_result, commit, device_name
 from pacbayes.networks import StochasticNetwork, build, stochastic
 from pacbayes.training.engine import PlainEngine, engine_for
 from pacbayes.training.fit import fitting
@@ -69,6 +72,14 @@ def measure_speed(
         seconds = _timed(partial(independent_errors, net, data, count, 1), device)
         note(Speed(f"{model}: {draws} independent draws", seconds * draws / count, "s"))
     return lines
+
+
+def save_speed(lines: Sequence[Speed], device: str, results: Path) -> Path:
+    """Append the table to ``speed.jsonl``, with the machine, the versions and the commit it is of."""
+    return append_result(results, {
+        "experiment": "speed", "lines": [asdict(line) for line in lines], "device": device_name(device),
+        "versions": versions(), "commit": commit(),
+    })  # fmt: skip
 
 
 def _training(model: str, data: Data, batch: int, device: str, roof: float, note: Callable[[Speed], None]) -> None:

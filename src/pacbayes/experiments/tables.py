@@ -31,6 +31,7 @@ def write_tables(known: dict[str, Experiment], results: Path) -> Path:
             f"## {experiment.name}: {experiment.title} ({experiment.source})",
             _section(experiment, known, results),
         ]
+    parts += _speed(read_results(results / "speed.jsonl"))
     path = results / "README.md"
     write_atomically(path, ("\n\n".join(parts) + "\n").encode())
     return path
@@ -140,6 +141,18 @@ def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
         lines += [_line(record) for record in found] or [f"| {row} | not run |" + " |" * 8]
     shared = "Training times are of rows that shared the device where several ran at a time."
     return "\n".join(lines) + (f"\n\n{shared}" if records else "")
+
+
+def _speed(records: list[dict[str, Any]]) -> list[str]:
+    """The newest table of each device, as `pacbayes bench` measured it."""
+    parts = []
+    for device, record in {record["device"]: record for record in records}.items():
+        lines = _heading("what", "value", "remark")
+        lines += [
+            f"| {line['what']} | {line['value']:.4g} {line['unit']} | {line['remark']} |" for line in record["lines"]
+        ]
+        parts += [f"## speed: {device}", "\n".join([f"`pacbayes bench`, commit {record['commit'][:7]}.", "", *lines])]
+    return parts
 
 
 def _heading(*names: str) -> list[str]:
