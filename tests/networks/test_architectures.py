@@ -134,3 +134,20 @@ def test_examples_that_are_no_images_are_refused(name, shape):
 def test_images_too_small_are_refused(name, shape):
     with pytest.raises(InvalidInput, match="smaller network"):
         build(name, shape, 10)
+
+
+def test_a_mirrored_body_sees_an_image_and_its_mirror_image_alike():
+    model = build("resnet-18-mirrored", (1, 8, 8), 3).eval()
+    x = torch.randn(2, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), model(x.flip(-1)))
+        body, plain = model[0], nn.Sequential(*model[0])
+        torch.testing.assert_close(body(x), (plain(x) + plain(x.flip(-1))) / 2)
+        torch.testing.assert_close(body.train()(x), plain(x))
+
+
+def test_a_mirrored_body_is_mirrored_in_the_certified_network():
+    net = stochastic(build("resnet-18-mirrored", (1, 8, 8), 3).train(), 0.01, layers=["1"])
+    x = torch.randn(4, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(net(x, sampling="mean"), net(x.flip(-1), sampling="mean"))

@@ -1,9 +1,9 @@
 """The paper's networks, small ones, and some for records, as data: one line of layers each.
 
 ``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling, ``residual
-N`` two convolutions with a way around them, ``average`` the mean over all places, ``scatter J L`` a fixed scattering
-transform. A ReLU follows every layer, after its pooling where it has one; the last Linear, to the number of classes,
-closes the net.
+N`` two convolutions with a way around them, ``average`` the mean over all places, ``mirrored`` the mean over an image
+and its mirror image of all that comes before, ``scatter J L`` a fixed scattering transform. A ReLU follows every layer,
+after its pooling where it has one; the last Linear, to the number of classes, closes the net.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ ARCHITECTURES = {
         "six convolutions, for 28x28 images",
     ),
     "resnet-18": Architecture(_resnet(64), "eight residual blocks of 64 to 512 channels, without normalisation"),
-    "resnet-18-wide": Architecture(_resnet(128), "the same, of 128 to 1024 channels"),
+    "resnet-18-mirrored": Architecture(f"{_resnet(64)}, mirrored", "the same, shown each image and its mirror image"),
+    "resnet-18-wide": Architecture(f"{_resnet(128)}, mirrored", "the same, of 128 to 1024 channels"),
     "scattering": Architecture(
         "scatter 2 8", "one linear layer, from zero, on a scattering transform that no data have shaped"
     ),
@@ -118,6 +119,14 @@ class Residual(nn.Module):
         return F.relu(self.second(F.relu(self.first(x))) + self.around(x))
 
 
+class Mirrored(nn.Sequential):
+    """Layers in a row, and in evaluation the mean of what they give for an image and for its mirror image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = super().forward(x)
+        return y if self.training else (y + super().forward(x.flip(-1))) / 2
+
+
 def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) -> nn.Sequential:
     modules: list[nn.Module] = []
     size = torch.Size(shape)
@@ -137,6 +146,8 @@ def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) ->
         elif kind == "average":
             modules += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
             size = torch.Size((size[0],))
+        elif kind == "mirrored":
+            modules = [Mirrored(*modules)]
         elif kind == "scatter":
             modules.append(Scattering(int(words[1]), int(words[2])))
             size = modules[-1](torch.zeros(1, *shape)).shape[1:]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
@@ -162,11 +162,8 @@ class _Training:
         free, decayed = ([p for p in self.parameters if (p.dim() > 1) == weights] for weights in (False, True))
         groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}]
         self.optimiser = torch.optim.SGD(groups, lr=0.0, momentum=settings.momentum, nesterov=settings.momentum > 0)
-        self.average = (
-            AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(settings.average), use_buffers=True)
-            if settings.average
-            else None
-        )
+        self.average = copy.deepcopy(self.model) if settings.average else None
+        self.averaged = [] if self.average is None else [_numbers(self.average), _numbers(self.model)]
 
     def epoch(self, number: int) -> Epoch:
         settings, m = self.settings, len(self.y)
@@ -201,7 +198,8 @@ class _Training:
         loss.backward()
         self.optimiser.step()
         if self.average is not None:
-            self.average.update_parameters(self.model)
+            # Not AveragedModel, which waits for the device in every step.
+            get_ema_multi_avg_fn(self.settings.average)(*self.averaged, 0)
         return torch.stack([loss.detach(), (outputs.argmax(1) != y).to(loss).mean()]).double()
 
     def state(self) -> dict[str, Tensor]:
@@ -222,7 +220,7 @@ class _Training:
                 self.optimiser.state[parameter]["momentum_buffer"] = tensors[f"velocity.{number}"].to(parameter)
 
     def result(self) -> nn.Module:
-        model = self.model if self.average is None else self.average.module
+        model = self.model if self.average is None else self.average
         model = without_batchnorm(model) if self.settings.batchnorm else model
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
@@ -232,6 +230,11 @@ def _cycle(done: float) -> float:
     if done < WARM_UP:
         return done / WARM_UP
     return (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
+
+
+def _numbers(model: nn.Module) -> list[Tensor]:
+    """All that can be averaged: parameters, and the statistics of BatchNorm."""
+    return [t.detach() for t in model.state_dict().values() if t.is_floating_point()]
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
