@@ -17,6 +17,7 @@ KINDS = {
     "affine": "each row names a row of another experiment, whose bound is looked at around its estimated risk",
     "headline": "each row names a row of another experiment, and stands for the best of its kind there",
     "records": "each row is trained and certified by a protocol of its own, to go below a bar",
+    "holdout": "each row is trained and certified, and compared with the plain hold-out bound of its prior",
 }
 
 
@@ -66,7 +67,7 @@ class Experiment:
         values = self.entry(row)
         values.pop("row")
         paper = values.pop("paper", {})
-        if self.kind == "records":
+        if self.kind in ("records", "holdout"):
             schedule, of_schedule = "record", {}
         else:
             of_schedule = dict(self.content["schedules"][schedule])

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,9 +20,10 @@ from pacbayes.certificates.certify import versions
 from pacbayes.errors import RunError
 from pacbayes.experiments.catalogue import Row
 from pacbayes.report.affine import affine_check
-from pacbayes.runs import Config, RunFolder, certify_run
+from pacbayes.runs import Config, RunFolder, certify_run, verify_run
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.train import Watch, trained_network, training_run
+from pacbayes.runs.verify import FAILED
 from pacbayes.training.fit import drain
 
 Say = Callable[[str], None]
@@ -75,14 +77,18 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
     certificate, evaluation = certify_run(
         run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed, **row.certificate
     )
+    certified = time.monotonic() - start
+    checks = Counter(check.status for check in verify_run(run))
+    if checks[FAILED]:
+        raise RunError(f"{row.experiment}, {row.row} fails verification: see 'pacbayes verify {run.path}'")
     append_result(results, {
-        "experiment": row.experiment, "row": row.row, "schedule": row.schedule,
+        "experiment": row.experiment, "row": row.row, "schedule": row.schedule, "verification": dict(checks),
         "method": row.config.posterior.method, "prior_variance": row.config.prior_variance,
         "kappa": row.config.posterior.kappa, "momentum": row.config.posterior.momentum,
         **{name: value for name, value in asdict(certificate).items() if not name.endswith("fingerprint")},
         "test_error": evaluation.test_error, "test_error_sd": evaluation.test_error_sd,
         "test_draws": evaluation.test_draws, "holdout_bound": evaluation.holdout_bound,
-        "train_seconds": round(trained, 2), "certify_seconds": round(time.monotonic() - start, 2),
+        "train_seconds": round(trained, 2), "certify_seconds": round(certified, 2),
         "seed": row.config.seed, **_provenance(row), "paper": row.paper,
     })  # fmt: skip
     compared = "".join(

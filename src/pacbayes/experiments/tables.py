@@ -45,6 +45,8 @@ def _section(experiment: Experiment, known: dict[str, Experiment], results: Path
         return _affine(experiment, records, results)
     if experiment.kind == "records":
         return _records(experiment, records)
+    if experiment.kind == "holdout":
+        return _holdout(experiment, records)
     if len(experiment.rows) > 50:
         return _grid(experiment, records, results)
     return _table(experiment, records)
@@ -131,6 +133,27 @@ def _records(experiment: Experiment, records: list[dict[str, Any]]) -> str:
             lines.append(f"| {' | '.join(start + cells)} |")
         if not found:
             lines.append(f"| {' | '.join(start)} | not run |" + " |" * 10)
+    return "\n".join(lines)
+
+
+def _holdout(experiment: Experiment, records: list[dict[str, Any]]) -> str:
+    """The posterior's bound against that of the prior, which is Clopper and Pearson's for its mean network."""
+    lines = _heading(
+        "row", "seed", "posterior's bound", "prior's hold-out bound", "ratio", "empirical risk", "KL", "test error",
+        "training", "certifying", "device", "commit",
+    )  # fmt: skip
+    for row in experiment.rows:
+        found = [record for record in records if record["row"] == row]
+        for record in found:
+            cells = [
+                row, str(record["seed"]), f"**{_number(record['risk_bound'])}**", _number(record["holdout_bound"]),
+                _number(record["risk_bound"] / record["holdout_bound"]), _number(record["empirical_risk"]),
+                f"{record['kl']:.1f}", _number(record["test_error"]), f"{record['train_seconds']:.0f} s",
+                f"{record['certify_seconds']:.0f} s", record["device"], record["commit"][:7],
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+        if not found:
+            lines.append(f"| {row} | not run |" + " |" * 10)
     return "\n".join(lines)
 
 
