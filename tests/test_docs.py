@@ -17,7 +17,6 @@ import typer
 
 import pacbayes
 from pacbayes import cli
-from pacbayes.certificates.certificate import percent
 from pacbayes.runs import Config, certify_run, train_run
 
 ROOT = Path(__file__).parents[1]
@@ -149,19 +148,32 @@ def test_what_the_paper_maps_to_exists():
         assert hasattr(importlib.import_module("pacbayes." + file.replace("/", ".")), name), (file, name)
 
 
-def test_the_numbers_are_those_of_the_results():
+def test_the_speeds_are_those_of_the_results():
+    names = {"MNIST, 4 layers": "mnist-4", "CIFAR-10, 9 layers": "cifar10-9", "CIFAR-10, 15 layers": "cifar10-15"}
+    record = json.loads((ROOT / "results" / "speed.jsonl").read_text().splitlines()[-1])
+    measured = {line["what"]: line["value"] for line in record["lines"]}
     rows = re.findall(
-        r"^\| (mnist-[\w-]+) \| ([^|]+) \| ([^|]+) \| (\d+) s \| ([\d.]+) s \|$", PAGES["performance"], re.M
+        r"^\| (.+ layers), [\d,]+ examples \| ([\d.]+) s \| [^|]+ \| ([\d.]+) s \| ([\d.]+) s \|",
+        PAGES["performance"],
+        re.M,
     )
-    assert len(rows) == 4
-    for experiment, row, bound, training, certifying in rows:
-        records = map(json.loads, (ROOT / "results" / f"{experiment}.jsonl").read_text().splitlines())
-        shown = [
-            (percent(r["risk_bound"]), f"{r['train_seconds']:.0f}", f"{r['certify_seconds']:.1f}")
-            for r in records
-            if r["row"] == row and r["seed"] == 0
-        ]
-        assert (bound, training, certifying) in shown
+    assert [name for name, *_ in rows] == list(names)
+    for name, *shown in rows:
+        whats = ("batch 128: an epoch", "batch 512: an epoch")
+        values = [measured[f"{names[name]}, {what}"] for what in whats]
+        values.append(measured[f"{names[name]}: 150000 independent draws"])
+        for text, value in zip(shown, values, strict=True):
+            assert float(text) == round(value, len(text.partition(".")[2]))
+
+
+def test_the_records_are_those_of_the_results():
+    lines = (ROOT / "results" / "records.jsonl").read_text().splitlines()
+    bounds = [json.loads(line)["risk_bound"] for line in lines]
+    readme = (ROOT / "README.md").read_text("utf-8").partition("## Past the paper")[2].partition("\n## ")[0]
+    shown = re.findall(r"\*\*[^*]*?(\.\d{4,5})\*\*", PAGES["records"] + readme)
+    assert len(shown) >= 15
+    for text in shown:
+        assert any(f"{bound:.{len(text) - 1}f}".lstrip("0") == text for bound in bounds), text
 
 
 def test_the_errors_are_those_of_the_package():

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pacbayes.errors import InvalidInput
+from pacbayes.errors import InvalidInput, RunError
 from pacbayes.experiments import experiments, read_results, reproduce, write_tables
+from pacbayes.experiments.speed import Speed, save_speed
 from pacbayes.runs import RunFolder, verify_run
+from pacbayes.runs.verify import Check
 
 FIELDS = {
     "experiment", "row", "method", "objective", "schedule", "seed", "m", "kl", "penalty", "empirical_risk",
@@ -116,7 +118,7 @@ def test_the_projects_own_files_are_right():
     for experiment in experiments(folder).values():
         for row in experiment.rows:
             for schedule in ("paper", "short"):
-                if experiment.kind in ("training", "records"):
+                if experiment.kind in ("training", "records", "holdout"):
                     assert experiment.configured(row, schedule, 0, "cpu").config.posterior.delta == 0.025
 
 
@@ -169,6 +171,7 @@ def test_a_record_has_a_protocol_and_a_certificate_of_its_own(tmp_path):
     for record in records:
         assert record["sampling"] == "exact" and record["delta"] == 0.035 and record["mc_delta"] == 0
         assert record["bound"] == "best" and record["priors"] == 10 and record["risk_bound"] < 0.4
+        assert record["verification"]["passed"] > 10 and "failed" not in record["verification"]
     page = write_tables(known, tmp_path).read_text()
     assert page.count("| last layer | .5000 | .4000 | ") == 2 and "96.5 %" in page
     assert "| of another day | .3000 | .2000 | not run |" in page
@@ -180,3 +183,49 @@ def test_a_record_without_a_bar_is_refused(tmp_path):
     (tmp_path / "small.toml").write_text(RECORDS.replace(", bar = 0.2", ""))
     with pytest.raises(InvalidInput, match="bar"):
         experiments(tmp_path)
+
+
+def test_a_row_that_fails_verification_does_not_count(tiny, tmp_path, monkeypatch):
+    checks = [Check("arithmetic", "failed", "one and one are three")]
+    monkeypatch.setattr("pacbayes.experiments.runner.verify_run", lambda run: checks)
+    with pytest.raises(RunError, match="G invKL fails verification"):
+        run(tiny, tmp_path, rows=["G invKL"])
+    assert not (tmp_path / "tiny.jsonl").exists()
+
+
+HOLDOUT = """
+title = "Small posteriors and their priors"
+source = "a test"
+kind = "holdout"
+test_draws = 3
+draws = 2000
+[base]
+data = "digits"
+model = "mlp"
+pretraining = { epochs = 1 }
+prior_training = { epochs = 0 }
+posterior = { epochs = 1 }
+[grid]
+prior_fraction = [0.1, 0.5]
+"""
+
+
+def test_a_posterior_stands_beside_the_holdout_bound_of_its_prior(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "small.toml").write_text(HOLDOUT)
+    known = experiments(tmp_path / "files")
+    row = known["small"].configured("prior_fraction 0.1", "short", 0, "cpu")
+    reproduce([row], tmp_path / "work", tmp_path, say=lambda _: None)
+    (record,) = read_results(tmp_path / "small.jsonl")
+    assert record["schedule"] == "record" and record["m"] == 1293
+    page = write_tables(known, tmp_path).read_text()
+    ours, holdout = (f"{record[name]:.4f}".lstrip("0") for name in ("risk_bound", "holdout_bound"))
+    assert f"| prior_fraction 0.1 | 0 | **{ours}** | {holdout} | " in page
+    assert "| prior_fraction 0.5 | not run |" in page
+
+
+def test_the_page_has_the_newest_speeds_of_each_device(tmp_path):
+    for value in (2.0, 3.0):
+        save_speed([Speed("an epoch", value, "s", "start-up 1 s")], "cpu", tmp_path)
+    page = write_tables({}, tmp_path).read_text()
+    assert "## speed: CPU" in page and "| an epoch | 3 s | start-up 1 s |" in page and "2 s" not in page
