@@ -107,3 +107,25 @@ def test_rows_of_the_noise_of_a_batch():
     assert torch.equal(rows((4, 10)), whole.view(4, 10))
     assert asked == [(2, 5, 4), (2, 5, 4), (5, 8), (4, 10)]
     assert of_examples(normals) is normals
+
+
+ON_A_GPU = """
+import torch
+from pacbayes import processes
+
+processes.join()
+numbers = torch.arange(4.0, device="cuda")
+torch.distributed.all_reduce(numbers)
+torch.distributed.broadcast(numbers, 0)
+assert numbers.tolist() == [0, 1, 2, 3]
+assert "nccl" in torch.distributed.get_backend_config()
+processes.leave()
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_processes_speak_by_nccl(torchrun, tmp_path):
+    """One process on one GPU: NCCL starts, and its kernels run."""
+    (tmp_path / "work.py").write_text(ON_A_GPU)
+    done = torchrun(1, tmp_path / "work.py")
+    assert done.status == 0, done.err

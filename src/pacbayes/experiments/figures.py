@@ -35,7 +35,9 @@ def grid_figure(records: list[dict[str, Any]]) -> bytes:
             )
     for edge in range(1, len(settings)):
         axes.axvline(edge - 0.5, color="#e8ebed", linewidth=0.8, zorder=0)
-    axes.set_xticks(range(len(settings)), [f"{m:g}\n{k:g}\n{v:g}" for m, k, v in settings], fontsize=7)
+    axes.set_xticks(
+        range(len(settings)), [f"{m:g}\n{k:g}\n{v:.0e}".replace("e-0", "e-") for m, k, v in settings], fontsize=7
+    )
     axes.set_xlabel("momentum, κ, initial variance")
     axes.set_ylabel("bound")
     axes.set_title(f"{hidden} of {len(records)} trainings lie above {HIGHEST} and are not shown", fontsize=9)
