@@ -58,3 +58,20 @@ def test_the_network_is_linear_in_what_the_data_have_not_shaped():
     data = (torch.rand(40, 1, 16, 16), torch.arange(40) % 10)
     certificate = pb.certify(net, data, sampling="exact", bound="catoni")
     assert certificate.mc_delta == 0 and certificate.empirical_risk == pytest.approx(0.9, abs=0.05)
+
+
+def test_logarithms_make_contrast_a_shift():
+    """Twice the contrast adds log 2 to each modulus that is not tiny; centred, nothing of it is left."""
+    x = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    plain, logarithms = Scattering(2, 4), Scattering(2, 4, logarithms=True)
+    first = x[0].numel() // 16  # one local mean for each 4 x 4 pixels; these are not moduli
+    assert torch.equal(plain(x)[:, :first], logarithms(x)[:, :first])
+    torch.testing.assert_close(logarithms(1000 * x)[:, first:], logarithms(2000 * x)[:, first:], rtol=0, atol=5e-3)
+    assert not torch.allclose(logarithms(x)[:, first:], plain(x)[:, first:], atol=0.1)
+
+
+def test_the_network_for_photographs_starts_from_zero_and_sees_mirror_images_alike():
+    model = pb.build("scattering-photo", (3, 16, 16), 5).eval()
+    x = torch.randn(3, 3, 16, 16)
+    assert not model(x).any()
+    torch.testing.assert_close(model[0](x), model[0](x.flip(-1)))

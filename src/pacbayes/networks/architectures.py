@@ -2,8 +2,9 @@
 
 ``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling, ``residual
 N`` two convolutions with a way around them, ``average`` the mean over all places, ``mirrored`` the mean over an image
-and its mirror image of all that comes before, ``scatter J L`` a fixed scattering transform. A ReLU follows every layer,
-after its pooling where it has one; the last Linear, to the number of classes, closes the net.
+and its mirror image of all that comes before, ``scatter J L`` a fixed scattering transform (``scatter J L log``: with
+logarithms). A ReLU follows every layer, after its pooling where it has one; the last Linear, to the number of classes,
+closes the net.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ ARCHITECTURES = {
     "scattering": Architecture(
         "scatter 2 8", "one linear layer, from zero, on a scattering transform that no data have shaped"
     ),
+    "scattering-photo": Architecture(
+        "scatter 3 8 log, mirrored", "the same, with larger scales, logarithms and mirror images, for photographs"
+    ),
 }
 
 
@@ -100,7 +104,7 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
                     nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
                     assert layer.bias is not None
                     nn.init.zeros_(layer.bias)
-        if isinstance(model[0], Scattering):
+        if any(isinstance(module, Scattering) for module in model.modules()):
             # A start at random would only have to be unlearnt.
             for parameter in model[-1].parameters():
                 nn.init.zeros_(parameter)
@@ -149,7 +153,7 @@ def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) ->
         elif kind == "mirrored":
             modules = [Mirrored(*modules)]
         elif kind == "scatter":
-            modules.append(Scattering(int(words[1]), int(words[2])))
+            modules.append(Scattering(int(words[1]), int(words[2]), "log" in words))
             size = modules[-1](torch.zeros(1, *shape)).shape[1:]
         else:
             if len(size) > 1:

@@ -15,16 +15,22 @@ from torch import Tensor, nn
 LENGTH = 10.0
 """Of each order's part, so that weights and their deviations are of the usual size."""
 
+LOG_FLOOR = 0.05
+"""Added before a logarithm is taken: moduli below it, of flat places, count as none."""
+
 # Of the Morlet wavelet at scale 1: the width of its envelope and its frequency, as in the article.
 _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4
 
 
 class Scattering(nn.Module):
-    """[n, channels, height, width] to [n, features], each order of scattering centred and of one length."""
+    """[n, channels, height, width] to [n, features], each order of scattering centred and of one length.
 
-    def __init__(self, scales: int, directions: int):
+    With ``logarithms`` the moduli's local means are put on a logarithmic scale, where contrast is a shift.
+    """
+
+    def __init__(self, scales: int, directions: int, logarithms: bool = False):
         super().__init__()
-        self.scales, self.directions = scales, directions
+        self.scales, self.directions, self.logarithms = scales, directions, logarithms
         for j in range(scales):
             self.register_buffer(f"wavelets_{j}", _wavelets(j, directions))
             self.register_buffer(f"mean_{j}", _gaussian(_WIDTH * 2.0 ** (scales - 1 - j)))
@@ -38,6 +44,8 @@ class Scattering(nn.Module):
             for second in range(first + 1, self.scales):
                 orders[2].append(self._mean(self._modulus(waves, second, first), second))
         parts = [torch.cat([p.reshape(n, -1) for p in order], 1) for order in orders if order]
+        if self.logarithms:
+            parts[1:] = [torch.log(part.clamp_min(0) + LOG_FLOOR) for part in parts[1:]]
         return torch.cat([LENGTH * F.normalize(part - part.mean(1, keepdim=True)) for part in parts], 1)
 
     def _modulus(self, x: Tensor, scale: int, now: int) -> Tensor:
