@@ -1,4 +1,4 @@
-"""Convolutions that give the same on every run and lose no digits: for numbers that others compute again."""
+"""How a GPU computes convolutions: the same every time and to the last digit, or as fast as it can."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ import torch
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """On a GPU convolutions would round to TF32, and pick their kernels by luck."""
+    """For numbers that others compute again: no rounding to TF32, and no kernels picked by luck."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield
+
+
+@contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """Let a GPU try its kernels for each convolution and keep the fastest: for training, where sizes stay the same."""
+    now = torch.backends.cudnn
+    with now.flags(enabled=True, benchmark=True, deterministic=now.deterministic, allow_tf32=now.allow_tf32):
         yield

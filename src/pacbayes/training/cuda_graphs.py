@@ -12,6 +12,7 @@ import torch._dynamo
 from torch import Tensor
 
 from pacbayes.networks.distributions import Normals, Tape
+from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.seeds import derived_seed
 from pacbayes.training.engine import EVALUATION
 from pacbayes.training.stage import Stage
@@ -125,6 +126,7 @@ class GraphEngine:
         graph.register_generator_state(self.generator)
         with (
             _tensor_cores(self.stage.settings.precision == "bf16"),
+            fastest_convolutions(),
             torch._dynamo.config.patch(recompile_limit=1024),  # many stages may share a process
         ):
             self.stream.wait_stream(torch.cuda.current_stream())

@@ -21,6 +21,7 @@ from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
+from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, parse_augmentation
 from pacbayes.training.checkpoints import Checkpoint
@@ -171,9 +172,7 @@ class _Training:
         batches = torch.randperm(m, generator=self.generator, device=self.device).split(settings.batch_size)
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         rate = 0.0
-        # On a GPU the fastest kernel for each convolution is worth a search: all batches are of one size.
-        now = torch.backends.cudnn
-        with now.flags(enabled=True, benchmark=True, deterministic=now.deterministic, allow_tf32=now.allow_tf32):
+        with fastest_convolutions():
             for place, batch in enumerate(batches):
                 # BatchNorm has no variance of a single example.
                 if len(batch) == 1 and settings.batchnorm:
