@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,10 @@ def test_the_page_has_the_newest_speeds_of_each_device(tmp_path):
         save_speed([Speed("an epoch", value, "s", "start-up 1 s")], "cpu", tmp_path)
     page = write_tables({}, tmp_path).read_text()
     assert "## speed: CPU" in page and "| an epoch | 3 s | start-up 1 s |" in page and "2 s" not in page
+
+
+def test_another_certificate_is_another_result(tiny, tmp_path):
+    row = tiny.configured("G invKL", "paper", 0, "cpu")
+    for draws in (row.draws, row.draws, 3000):
+        reproduce([replace(row, draws=draws)], tmp_path / "work", tmp_path, say=lambda _: None)
+    assert [record["draws"] for record in read_results(tmp_path / "tiny.jsonl")] == [row.draws, 3000]

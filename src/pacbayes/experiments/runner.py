@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pacbayes.certificates.certify import versions
+from pacbayes.certificates.certify import holdout_bound, versions
 from pacbayes.errors import RunError
 from pacbayes.experiments.catalogue import Row
 from pacbayes.report.affine import affine_check
@@ -78,6 +78,9 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
         run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed, **row.certificate
     )
     certified = time.monotonic() - start
+    net, bound_data = trained_network(run)
+    failure = (certificate.delta + certificate.mc_delta) / certificate.priors
+    learnt = evaluation.holdout_bound is not None
     checks = Counter(check.status for check in verify_run(run))
     if checks[FAILED]:
         raise RunError(f"{row.experiment}, {row.row} fails verification: see 'pacbayes verify {run.path}'")
@@ -88,8 +91,9 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
         **{name: value for name, value in asdict(certificate).items() if not name.endswith("fingerprint")},
         "test_error": evaluation.test_error, "test_error_sd": evaluation.test_error_sd,
         "test_draws": evaluation.test_draws, "holdout_bound": evaluation.holdout_bound,
+        "holdout_mean": holdout_bound(net, bound_data, delta=failure, drawn=False) if learnt else None,
         "train_seconds": round(trained, 2), "certify_seconds": round(certified, 2),
-        "seed": row.config.seed, **_provenance(row), "paper": row.paper,
+        "seed": row.config.seed, **_provenance(row), "asked": _asked(row), "paper": row.paper,
     })  # fmt: skip
     compared = "".join(
         f" ({name.replace('risk_bound', 'paper')} {row.paper[name]:.4f})"
@@ -138,7 +142,16 @@ def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
     wanted = (name, row.schedule, _configuration(row))
     defaults = _configuration(replace(row, config=Config()))
     records = [r for r in read_results(results / f"{experiment}.jsonl") if "config" in r]
-    return any((r["row"], r["schedule"], {**defaults, **r["config"]}) == wanted for r in records)
+    # The oldest results do not say what kind of certificate was asked for.
+    return any(
+        (r["row"], r["schedule"], {**defaults, **r["config"]}) == wanted and r.get("asked", _asked(row)) == _asked(row)
+        for r in records
+    )
+
+
+def _asked(row: Row) -> dict[str, Any]:
+    """What kind of certificate a row wants."""
+    return {"draws": row.draws, "test_draws": row.test_draws, "certificate": row.certificate}
 
 
 def _configuration(row: Row) -> dict[str, Any]:
