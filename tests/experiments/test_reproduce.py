@@ -1,6 +1,7 @@
 """Experiments as files: what a row is configured to, how rows are run, resumed and shown."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.experiments import experiments, read_results, reproduce, write_tables
+from pacbayes.experiments.runner import append_result
 from pacbayes.experiments.speed import Speed, save_speed
 from pacbayes.runs import RunFolder, verify_run
 from pacbayes.runs.verify import Check
@@ -104,12 +106,14 @@ def test_an_unfinished_last_line_of_the_results_is_left_out(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps({"row": "a"}) + "\n" + '{"row": "b", "ris')
     assert read_results(path) == [{"row": "a"}]
+    append_result(tmp_path, {"experiment": "results", "row": "c"})
+    assert [record["row"] for record in read_results(path)] == ["a", "c"]
 
 
 def test_the_page_shows_ours_beside_the_papers_and_what_was_not_run(tiny, tmp_path):
     record = run(tiny, tmp_path, rows=["G invKL"])[0]
     text = write_tables({"tiny": tiny}, tmp_path).read_text()
-    assert f"{record['risk_bound']:.4f}".lstrip("0") + " / .5000" in text
+    assert f"{math.ceil(10_000 * record['risk_bound']) / 10_000:.4f}".lstrip("0") + " / .5000" in text
     assert "| S lbd | not run |" in text
 
 
@@ -220,14 +224,16 @@ def test_a_posterior_stands_beside_the_holdout_bound_of_its_prior(tmp_path):
     (record,) = read_results(tmp_path / "small.jsonl")
     assert record["schedule"] == "record" and record["m"] == 1293
     page = write_tables(known, tmp_path).read_text()
-    ours, holdout = (f"{record[name]:.4f}".lstrip("0") for name in ("risk_bound", "holdout_bound"))
-    assert f"| prior_fraction 0.1 | 0 | **{ours}** | {holdout} | " in page
+    assert record["holdout_mean"] < record["holdout_bound"]
+    names = ("risk_bound", "holdout_mean", "holdout_bound")
+    shown = (f"{math.ceil(10_000 * record[name]) / 10_000:.4f}".lstrip("0") for name in names)
+    assert f"| prior_fraction 0.1 | 0 | {' | '.join(shown)} | " in page
     assert "| prior_fraction 0.5 | not run |" in page
 
 
 def test_the_page_has_the_newest_speeds_of_each_device(tmp_path):
     for value in (2.0, 3.0):
-        save_speed([Speed("an epoch", value, "s", "start-up 1 s")], "cpu", tmp_path)
+        save_speed([Speed("an epoch", value, "s", "start-up 1 s")], "cpu", 1.0, 9.0, tmp_path)
     page = write_tables({}, tmp_path).read_text()
     assert "## speed: CPU" in page and "| an epoch | 3 s | start-up 1 s |" in page and "2 s" not in page
 

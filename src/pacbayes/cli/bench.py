@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -32,9 +33,10 @@ def bench(
         if name not in EXAMPLES:
             raise InvalidInput(f"unknown model {name!r}: choose from {', '.join(EXAMPLES)}")
     cuda = device.startswith("cuda")
+    share, start = share or (1.0 if cuda else 0.005), time.monotonic()
     lines = measure_speed(
-        device, names, share=share or (1.0 if cuda else 0.005), batches=(128, 512) if cuda else (128,),
+        device, names, share=share, batches=(128, 512) if cuda else (128,),
         concurrent=(1, 2, 4, 8) if cuda else (1, 2),
     )  # fmt: skip
     if results is not None:
-        print(f"Written: {save_speed(lines, device, results)}")
+        print(f"Written: {save_speed(lines, device, share, time.monotonic() - start, results)}")

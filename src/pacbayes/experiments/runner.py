@@ -19,6 +19,7 @@ import torch
 from pacbayes.certificates.certify import holdout_bound, versions
 from pacbayes.errors import RunError
 from pacbayes.experiments.catalogue import Row
+from pacbayes.files import write_atomically
 from pacbayes.report.affine import affine_check
 from pacbayes.runs import Config, RunFolder, certify_run, verify_run
 from pacbayes.runs.folder import training_data
@@ -164,6 +165,10 @@ def append_result(results: Path, record: dict[str, Any]) -> Path:
     """Append a line to the experiment's file. One write, so that processes may append to the same file."""
     results.mkdir(parents=True, exist_ok=True)
     path = results / f"{record['experiment']}.jsonl"
+    # What a process that died has left of a line, which no reader counts, must not spoil the next one.
+    torn = path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    if torn:
+        write_atomically(path, path.read_bytes().rpartition(b"\n")[0] + b"\n")
     with path.open("ab", buffering=0) as file:
         file.write(json.dumps(record).encode() + b"\n")
     return path

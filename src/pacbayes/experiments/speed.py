@@ -74,10 +74,11 @@ def measure_speed(
     return lines
 
 
-def save_speed(lines: Sequence[Speed], device: str, results: Path) -> Path:
-    """Append the table to ``speed.jsonl``, with the machine, the versions and the commit it is of."""
+def save_speed(lines: Sequence[Speed], device: str, share: float, seconds: float, results: Path) -> Path:
+    """Append the table to ``speed.jsonl``, with how it was made: machine, time, share, versions and commit."""
     return append_result(results, {
         "experiment": "speed", "lines": [asdict(line) for line in lines], "device": device_name(device),
+        "share": share, "seconds": round(seconds, 1),
         "versions": versions(), "commit": commit(),
     })  # fmt: skip
 

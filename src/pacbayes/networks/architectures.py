@@ -99,7 +99,7 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
         torch.manual_seed(seed)
         model = _sequential(architecture.layers, name, shape, classes)
         if init == "orthogonal":
-            for layer in model:
+            for layer in model.modules():
                 if isinstance(layer, nn.Conv2d | nn.Linear):
                     nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
                     assert layer.bias is not None

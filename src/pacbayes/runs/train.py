@@ -44,7 +44,8 @@ def train_run(
 ) -> RunFolder:
     """Train a prior and a posterior as configured, in a run folder; or go on where an interrupted run stands.
 
-    A resumed run takes its configuration from the folder, and ends in the same bytes as one never interrupted.
+    A resumed run takes its configuration from the folder, and ends, on a CPU, in the same bytes as one never
+    interrupted.
     """
     config = config or Config()
     if resume or processes.from_first(_begun(config, path)):
