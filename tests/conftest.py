@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import hypothesis
 import pytest
 import torch
 
 import pacbayes
+
+# How long an example takes says nothing about the code: the machine may be busy.
+hypothesis.settings.register_profile("no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("no clock")
 
 
 @pytest.fixture(autouse=True, scope="session")
