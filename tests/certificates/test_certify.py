@@ -270,3 +270,14 @@ def test_holdout_draws_are_fresh(coin):
     """20 bounds from counts of 40 fair coins: all the same with probability below 1e-15."""
     data = as_data((torch.ones(40, 1), torch.arange(40) % 2), classes=2)
     assert len({holdout_bound(coin(), data) for _ in range(20)}) > 1
+
+
+def test_holdout_without_draws_counts_the_errors_of_the_priors_means(learnt):
+    net, _, _, bound_data = learnt
+    wrong = int((net.prior_network()(bound_data.x, "mean").argmax(1) != bound_data.y).sum())
+    with torch.no_grad():
+        net.mean.add_(5)
+    expected = clopper_pearson_upper(wrong, len(bound_data), 0.1)
+    for seed in (1, 2):
+        assert holdout_bound(net, bound_data, delta=0.1, seed=seed, drawn=False) == expected
+    assert wrong < len(bound_data) * 0.9

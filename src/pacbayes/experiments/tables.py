@@ -129,8 +129,7 @@ def _records(experiment: Experiment, records: list[dict[str, Any]]) -> str:
                 str(record["seed"]), f"**{_bound(record['risk_bound'])}**",
                 f"{100 * (1 - record['delta'] - record['mc_delta']):.4g} %", _number(record["empirical_risk"]),
                 _divergence(record), _bound(record["holdout_bound"]), _number(record["test_error"]),
-                f"{record['train_seconds']:.0f} s", f"{record['certify_seconds']:.0f} s", _verified(record),
-                record["device"], record["commit"][:7],
+                *_origin(record),
             ]  # fmt: skip
             lines.append(f"| {' | '.join(start + cells)} |")
         if not found:
@@ -151,8 +150,7 @@ def _holdout(experiment: Experiment, records: list[dict[str, Any]]) -> str:
                 row, str(record["seed"]),
                 *(_bound(record[name]) for name in ("risk_bound", "holdout_mean", "holdout_bound")),
                 _number(record["empirical_risk"]), _divergence(record), _number(record["test_error"]),
-                f"{record['train_seconds']:.0f} s", f"{record['certify_seconds']:.0f} s", _verified(record),
-                record["device"], record["commit"][:7],
+                *_origin(record),
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
         if not found:
@@ -210,6 +208,8 @@ def _divergence(record: dict[str, Any]) -> str:
     return f"{record['profile_kl' if profile else 'kl']:.1f}"
 
 
-def _verified(record: dict[str, Any]) -> str:
+def _origin(record: dict[str, Any]) -> list[str]:
+    """How long a row took, what of it was verified, and where and by which code it was made."""
     checks = record.get("verification")
-    return "–" if checks is None else f"{checks['passed']} checks"
+    times = [f"{record[name]:.0f} s" for name in ("train_seconds", "certify_seconds")]
+    return [*times, "–" if checks is None else f"{checks['passed']} checks", record["device"], record["commit"][:7]]
