@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, fields
+from itertools import product
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
+from pacbayes.networks.conversion import output_name
 from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, parse_augmentation
@@ -42,6 +44,9 @@ class Ordinary:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     """On weights; biases and BatchNorm are free."""
+    output_rate: float = 1.0
+    """The last layer's rate, of the others': it alone has no BatchNorm that makes up for a rate too high, and its
+    gradient grows with the number of its inputs."""
     batch_size: int = 256
     smoothing: float = 0.1
     """The share of each label that is spread over all classes."""
@@ -60,7 +65,8 @@ class Ordinary:
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
-        check_in_range("rate", self.rate, 0, math.inf)
+        for name in ("rate", "output_rate"):
+            check_in_range(name, getattr(self, name), 0, math.inf)
         for name in ("momentum", "smoothing", "average"):
             check_in_range(name, getattr(self, name), 0, 1, closed_low=True)
         check_in_range("weight_decay", self.weight_decay, 0, math.inf, closed_low=True)
@@ -160,17 +166,34 @@ class _Training:
         self.changes = parse_augmentation(settings.augmentation)
         self.generator = torch.Generator(self.device)
         self.parameters = list(self.model.parameters())
-        free, decayed = ([p for p in self.parameters if (p.dim() > 1) == weights] for weights in (False, True))
-        groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.SGD(groups, lr=0.0, momentum=settings.momentum, nesterov=settings.momentum > 0)
+        self.optimiser = self._optimiser()
         self.average = copy.deepcopy(self.model) if settings.average else None
         self.averaged = [] if self.average is None else [_numbers(self.average), _numbers(self.model)]
+        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self.captured: _CapturedStep | None = None
+
+    def _optimiser(self) -> torch.optim.SGD:
+        settings, cuda = self.settings, self.device.type == "cuda"
+        output = {id(p) for p in self.model.get_submodule(output_name(self.model)).parameters()}
+        groups = []
+        for last, weights in product((False, True), repeat=2):
+            groups.append({
+                "params": [p for p in self.parameters if (id(p) in output, p.dim() > 1) == (last, weights)],
+                "weight_decay": settings.weight_decay if weights else 0.0,
+                # On a GPU a tensor, which a captured step reads anew each time.
+                "lr": torch.zeros((), device=self.device) if cuda else 0.0,
+                "times": settings.output_rate if last else 1.0,
+            })  # fmt: skip
+        momentum = settings.momentum
+        return torch.optim.SGD(groups, momentum=momentum, nesterov=momentum > 0, fused=True if cuda else None)
 
     def epoch(self, number: int) -> Epoch:
         settings, m = self.settings, len(self.y)
+        if self.captured is None and self._capturable():
+            self.captured = _CapturedStep(self)
         self.generator.manual_seed(derived_seed(settings.seed, number))
         batches = torch.randperm(m, generator=self.generator, device=self.device).split(settings.batch_size)
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self.sums.zero_()
         rate = 0.0
         with fastest_convolutions():
             for place, batch in enumerate(batches):
@@ -178,20 +201,35 @@ class _Training:
                 if len(batch) == 1 and settings.batchnorm:
                     continue
                 rate = settings.rate * _cycle((number + (place + 0.5) / len(batches)) / settings.epochs)
-                sums += self._step(batch, rate) * len(batch)
-        objective, risk = (sums / m).tolist()
+                self._set_rate(rate)
+                if self.captured is not None and len(batch) == settings.batch_size:
+                    self.captured(batch)
+                else:
+                    self.step(batch, self.model)
+        objective, risk = (self.sums / m).tolist()
         if not math.isfinite(objective):
             raise NonFinite(f"epoch {number}: the cross-entropy was not finite. Try a smaller rate")
         # There is no prior yet to diverge from, and no bound.
         return Epoch(epoch=number, rate=rate, objective=objective, risk=risk, kl=0.0, penalty=0.0, bound=1.0)
 
-    def _step(self, batch: Tensor, rate: float) -> Tensor:
-        """One step; the batch's cross-entropy and error."""
-        x, y = augmented(self.x[batch], self.changes, self.generator), self.y[batch]
+    def _capturable(self) -> bool:
+        """Whether a step is the same kernels each time: certain for layers of PyTorch's and our own on a GPU."""
+        known = all(type(m).__module__.startswith(("torch.nn.", "pacbayes.")) for m in self.model.modules())
+        on_gpu = self.device.type == "cuda" and isinstance(self.x, Tensor)
+        return on_gpu and known and len(self.y) >= self.settings.batch_size
+
+    def _set_rate(self, rate: float) -> None:
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * group["times"])
+            else:
+                group["lr"] = rate * group["times"]
+
+    def step(self, batch: Tensor, model: Callable[[Tensor], Tensor]) -> None:
+        """One step of the model, or of a compiled form of it; adds to the sums of cross-entropy and errors."""
+        x, y = augmented(self.x[batch], self.changes, self.generator), self.y[batch]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            outputs = self.model(x).float()
+            outputs = model(x).float()
         loss = F.cross_entropy(outputs, y, label_smoothing=self.settings.smoothing)
         self.optimiser.zero_grad()
         loss.backward()
@@ -199,7 +237,7 @@ class _Training:
         if self.average is not None:
             # Not AveragedModel, which waits for the device in every step.
             get_ema_multi_avg_fn(self.settings.average)(*self.averaged, 0)
-        return torch.stack([loss.detach(), (outputs.argmax(1) != y).to(loss).mean()]).double()
+        self.sums += torch.stack([loss.detach(), (outputs.argmax(1) != y).to(loss).mean()]).double() * len(batch)
 
     def state(self) -> dict[str, Tensor]:
         """All that outlives an epoch."""
@@ -207,7 +245,9 @@ class _Training:
         if self.average is not None:
             tensors |= {f"average.{name}": t for name, t in self.average.state_dict().items()}
         for number, parameter in enumerate(self.parameters):
-            tensors[f"velocity.{number}"] = self.optimiser.state[parameter].get("momentum_buffer", parameter)
+            tensors[f"velocity.{number}"] = self.optimiser.state[parameter].get(
+                "momentum_buffer", torch.zeros_like(parameter)
+            )
         return {name: t.detach().clone() for name, t in tensors.items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -216,12 +256,40 @@ class _Training:
             self.average.load_state_dict(_under("average.", tensors))
         if self.settings.momentum:
             for number, parameter in enumerate(self.parameters):
-                self.optimiser.state[parameter]["momentum_buffer"] = tensors[f"velocity.{number}"].to(parameter)
+                state, velocity = self.optimiser.state[parameter], tensors[f"velocity.{number}"].to(parameter)
+                # In place where there is one: a captured step holds on to it.
+                state["momentum_buffer"] = state.get("momentum_buffer", torch.empty_like(parameter)).copy_(velocity)
 
     def result(self) -> nn.Module:
         model = self.model if self.average is None else self.average
         model = without_batchnorm(model) if self.settings.batchnorm else model
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+class _CapturedStep:
+    """A step with a full batch as one CUDA graph: PyTorch takes longer to launch its kernels than a GPU to run them."""
+
+    def __init__(self, training: _Training):
+        self.batch = torch.arange(training.settings.batch_size, device=training.device)
+        self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(training.generator)
+        model = torch.compile(training.model, dynamic=False)
+        before = training.state()
+        stream = torch.cuda.Stream(training.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with fastest_convolutions():
+            # Trial runs compile and warm up; what they changed is put back.
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    training.step(self.batch, model)
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(self.graph, stream=stream):
+                training.step(self.batch, model)
+        training.load(before)
+
+    def __call__(self, batch: Tensor) -> None:
+        self.batch.copy_(batch)
+        self.graph.replay()
 
 
 def _cycle(done: float) -> float:

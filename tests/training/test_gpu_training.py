@@ -1,0 +1,89 @@
+"""On a GPU: captured steps are the plain ones. Skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pacbayes as pb
+from pacbayes import Settings, build, load, stochastic
+from pacbayes.training import Ordinary
+from pacbayes.training.cuda_graphs import GraphEngine
+from pacbayes.training.engine import PlainEngine
+from pacbayes.training.ordinary import _Training
+from pacbayes.training.stage import Stage
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+]
+
+
+def stage(**options: object) -> Stage:
+    data = load("digits")
+    net = stochastic(build("cnn-small", data.shape, data.classes), 0.001).to("cuda")
+    net.check_examples(data.x)
+    return Stage(net, data, Settings(batch_size=100, **options))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_without_noise_an_epoch_of_graphs_is_the_plain_one(dropout):
+    """1,797 examples: two graphs of eight steps, one step by itself, and a short batch."""
+    trained, sums = [], []
+    for engine in (PlainEngine, GraphEngine):
+        one = stage(method="CE", dropout=dropout)
+        running = engine(one)
+        for number in range(3):
+            running.epoch(number, 0.05)
+            running.collect()
+        trained.append(one.state()["mean"])
+        sums.append((float(one.objective_sum), float(one.error_sum), int(one.steps)))
+    assert sums[0][2] == sums[1][2] == 18
+    if dropout:  # other masks, the same law
+        assert sums[1][0] == pytest.approx(sums[0][0], rel=0.2)
+    else:
+        torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-4)
+        assert sums[1][:2] == pytest.approx(sums[0][:2], rel=1e-3)
+
+
+def test_with_noise_graphs_end_where_plain_steps_do():
+    bounds = []
+    for engine in (PlainEngine, GraphEngine):
+        one = stage(objective="invKL", method="G")
+        running = engine(one)
+        for number in range(30):
+            running.epoch(number, 0.02)
+            running.collect()
+        bounds.append((running.risk(), float(one.divergence())))
+    assert bounds[1] == pytest.approx(bounds[0], rel=0.1)
+
+
+def test_an_ordinary_step_captured_is_the_plain_one():
+    data = load("digits")
+    runs = []
+    for captured in (False, True):
+        settings = Ordinary(epochs=3, batch_size=100, rate=0.05, average=0.9, output_rate=0.5)
+        one = _Training(build("cnn-small", data.shape, data.classes).to("cuda"), data, settings)
+        if not captured:
+            one._capturable = lambda: False
+        lines = [one.epoch(number) for number in range(3)]
+        assert (one.captured is not None) == captured
+        runs.append((one.state(), [line.objective for line in lines]))
+    assert runs[1][1] == pytest.approx(runs[0][1], rel=1e-3)
+    for name, tensor in runs[0][0].items():
+        torch.testing.assert_close(runs[1][0][name], tensor, rtol=1e-2, atol=1e-3)
+
+
+def test_ordinary_training_goes_on_where_it_was():
+    data = load("digits")
+    model = build("cnn-small", data.shape, data.classes).to("cuda")
+    options = {"epochs": 3, "batch_size": 100, "rate": 0.05, "augmentation": "shift 1"}
+    expected = pb.train_ordinary(model, data, **options)
+    half = _Training(model, data, Ordinary(**options))
+    half.epoch(0)
+    rest = _Training(model, data, Ordinary(**options))
+    rest.load(half.state())
+    for number in (1, 2):
+        rest.epoch(number)
+    for name, tensor in rest.result().state_dict().items():
+        torch.testing.assert_close(tensor, expected.state_dict()[name], rtol=1e-2, atol=1e-3)
