@@ -82,6 +82,13 @@ def test_the_average_is_of_the_weights_on_the_way():
     assert moved > 0.01 and (kept - start[5].weight).abs().max() < 0.1 * moved
 
 
+def test_averaged_weights_have_statistics_of_their_own():
+    """Far from its goal an average has other statistics than the weights that it was made of."""
+    x, y = images(300)
+    trained = pb.train_ordinary(net(), (x, y), epochs=8, batch_size=32, rate=0.5, weight_decay=0.05, average=0.99)
+    assert float((trained(x).argmax(1) != y).float().mean()) < 0.1
+
+
 @pytest.mark.parametrize("average", [0.0, 0.9])
 def test_going_on_after_any_epoch_ends_in_the_same_weights(average, tmp_path):
     data, settings = as_data(images()), Ordinary(epochs=3, batch_size=40, augmentation="shift 1", average=average)

@@ -32,8 +32,8 @@ class GraphEngine:
         self.order = torch.arange(stage.m, device=stage.device)
         self.cursor = torch.zeros((), dtype=torch.int64, device=stage.device)
         self.risk_sum = torch.zeros((), dtype=torch.float64, device=stage.device)
-        self.stream, self.side = torch.cuda.Stream(stage.device), torch.cuda.Stream(stage.device)
-        self.graphs: dict[tuple[str, int, int], tuple[torch.cuda.CUDAGraph, Callable[[int, bool], None]]] = {}
+        self.stream = torch.cuda.Stream(stage.device)
+        self.graphs: dict[tuple[str, int, int], tuple[torch.cuda.CUDAGraph, Callable[[], None]]] = {}
         # Apart, because the network's part is the same for every objective, and then comes from the compiler's cache.
         self.compiled = {
             name: torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS)
@@ -86,35 +86,19 @@ class GraphEngine:
             self.graphs[key] = self._capture(body, steps), body
         return self.graphs[key][0]
 
-    def _body(self, what: str, size: int) -> Callable[[int, bool], None]:
+    def _body(self, what: str, size: int) -> Callable[[], None]:
         stage = self.stage
         positions = torch.arange(size, device=stage.device)
         # One short batch an epoch is not worth a compilation.
         methods = self.compiled if size == stage.settings.batch_size else {}
-        count, weights = self._noise_size(what, size), stage.net.mean
-        noises = [torch.empty(count, device=stage.device, dtype=weights.dtype) for _ in range(2)]
+        noise = torch.empty(self._noise_size(what, size), device=stage.device, dtype=stage.net.mean.dtype)
 
-        def body(place: int, more: bool) -> None:
-            """The step at this place of a graph; ``more`` come after it."""
-            noise = noises[place % 2]
-            if place == 0:
-                noise.normal_(generator=self.generator)
-            # Beside the network's part, which leaves room: the divergence, and the noise of the next step.
-            self.side.wait_stream(self.stream)
-            with torch.cuda.stream(self.side):
-                kl = self.compiled["divergence"]() if what != "risk" else None
-                if more:
-                    noises[1 - place % 2].normal_(generator=self.generator)
-
-            def divergence() -> Tensor | None:
-                self.stream.wait_stream(self.side)
-                return kl
-
+        def body() -> None:
+            noise.normal_(generator=self.generator)
             batch = self.order[self.cursor + positions]
-            with _replaced(stage, methods | {"divergence": divergence}):
+            with _replaced(stage, methods):
                 if what == "risk":
                     self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
-                    divergence()
                 else:
                     (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(noise))
             self.cursor.add_(size)
@@ -135,7 +119,7 @@ class GraphEngine:
             (self.stage.risk if what == "risk" else self.stage.measure)(self.order[:size], source)
         return used
 
-    def _capture(self, body: Callable[[int, bool], None], steps: int) -> torch.cuda.CUDAGraph:
+    def _capture(self, body: Callable[[], None], steps: int) -> torch.cuda.CUDAGraph:
         # Trial runs compile and warm up; what they changed is put back.
         saved = self.stage.state()
         graph = torch.cuda.CUDAGraph()
@@ -149,11 +133,11 @@ class GraphEngine:
             with torch.cuda.stream(self.stream):
                 for _ in range(3):
                     self.cursor.zero_()
-                    body(0, False)
+                    body()
             torch.cuda.current_stream().wait_stream(self.stream)
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                for place in range(steps):
-                    body(place, place + 1 < steps)
+                for _ in range(steps):
+                    body()
         self.stage.load(saved)
         return graph
 

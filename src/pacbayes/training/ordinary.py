@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
@@ -192,7 +192,7 @@ class _Training:
         if self.captured is None and self._capturable():
             self.captured = _CapturedStep(self)
         self.generator.manual_seed(derived_seed(settings.seed, number))
-        batches = torch.randperm(m, generator=self.generator, device=self.device).split(settings.batch_size)
+        batches = self._order().split(settings.batch_size)
         self.sums.zero_()
         rate = 0.0
         with fastest_convolutions():
@@ -261,9 +261,26 @@ class _Training:
                 state["momentum_buffer"] = state.get("momentum_buffer", torch.empty_like(parameter)).copy_(velocity)
 
     def result(self) -> nn.Module:
-        model = self.model if self.average is None else self.average
+        model = self.model
+        if self.average is not None:
+            model = self.average
+            if self.settings.batchnorm:
+                # Averaged weights are smaller than those on the way, whose statistics would not fit them.
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+                    update_bn(self._batches(), model)
         model = without_batchnorm(model) if self.settings.batchnorm else model
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+    def _order(self) -> Tensor:
+        return torch.randperm(len(self.y), generator=self.generator, device=self.device)
+
+    def _batches(self) -> Generator[Tensor, None, None]:
+        """All examples, changed as in training."""
+        settings = self.settings
+        self.generator.manual_seed(derived_seed(settings.seed, settings.epochs))
+        for batch in self._order().split(settings.batch_size):
+            if len(batch) > 1:
+                yield augmented(self.x[batch], self.changes, self.generator)
 
 
 class _CapturedStep:
