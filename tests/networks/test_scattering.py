@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import pacbayes as pb
 from pacbayes.data.strokes import read_strokes
-from pacbayes.networks.scattering import LENGTH, Scattering
+from pacbayes.networks.scattering import LENGTH, Scattering, _cosines, _turned, _waves
 
 
 def smooth_images(n: int = 6) -> torch.Tensor:
@@ -20,9 +20,25 @@ def test_no_weights_and_one_part_of_given_length_for_each_order():
     out = body(smooth_images())
     # 8 x 8 places; 1, 2 * 4 and 4 * 4 paths of order 0, 1 and 2.
     assert out.shape == (6, 64 * (1 + 8 + 16))
-    for part in out.split([64, 512, 1024], 1):
+    for part, pieces in zip(out.split([64, 512, 1024], 1), (1, 2, 1), strict=True):
         assert torch.allclose(part.norm(dim=1), torch.full((6,), LENGTH), rtol=1e-4)
-        assert torch.allclose(part.sum(1), torch.zeros(6), atol=1e-3)
+        # Centred: the constants that its pieces, one for each scale, begin with have no sum.
+        assert torch.allclose(part.view(6, pieces, -1)[:, :, 0].sum(1), torch.zeros(6), atol=1e-4)
+
+
+@pytest.mark.parametrize("basis", [_cosines, _waves])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
+def test_bases_are_orthonormal(basis, n):
+    torch.testing.assert_close(basis(n) @ basis(n).T, torch.eye(n, dtype=torch.float64))
+    torch.testing.assert_close(basis(n)[0], torch.full((n,), n**-0.5, dtype=torch.float64))
+
+
+def test_a_turn_keeps_lengths_and_sees_a_turned_image_in_the_first_direction_alone():
+    x = torch.randn(3, 2, 8, 8, 4, 5, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(_turned(x).flatten(1).norm(dim=1), x.flatten(1).norm(dim=1))
+    # Turning an image moves both directions on by as much; what is constant in the first stays as it was.
+    torch.testing.assert_close(_turned(x.roll((3, 3), (2, 3)))[:, :, 0], _turned(x)[:, :, 0])
+    assert not torch.allclose(_turned(x.roll(3, 2))[:, :, 0], _turned(x)[:, :, 0], atol=0.1)
 
 
 def test_wavelets_do_not_see_a_constant_and_see_their_own_direction():
@@ -60,14 +76,10 @@ def test_the_network_is_linear_in_what_the_data_have_not_shaped():
     assert certificate.mc_delta == 0 and certificate.empirical_risk == pytest.approx(0.9, abs=0.05)
 
 
-def test_logarithms_make_contrast_a_shift():
+def test_contrast_is_a_shift():
     """Twice the contrast adds log 2 to each modulus that is not tiny; centred, nothing of it is left."""
-    x = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    plain, logarithms = Scattering(2, 4), Scattering(2, 4, logarithms=True)
-    first = x[0].numel() // 16  # one local mean for each 4 x 4 pixels; these are not moduli
-    assert torch.equal(plain(x)[:, :first], logarithms(x)[:, :first])
-    torch.testing.assert_close(logarithms(1000 * x)[:, first:], logarithms(2000 * x)[:, first:], rtol=0, atol=5e-3)
-    assert not torch.allclose(logarithms(x)[:, first:], plain(x)[:, first:], atol=0.1)
+    x, body = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0)), Scattering(2, 4)
+    torch.testing.assert_close(body(1000 * x), body(2000 * x), rtol=0, atol=5e-3)
 
 
 def test_the_network_for_photographs_starts_from_zero_and_sees_mirror_images_alike():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import platform
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -143,7 +144,12 @@ def certify(
 
 
 def divergences(net: StochasticNetwork) -> tuple[float, float]:
-    """The KL and the profile KL, rounded up."""
+    """The KL and the profile KL, rounded up.
+
+    On the CPU, wherever the network is: who verifies them computes them there, and must not find larger ones.
+    """
+    if net.mean.device.type != "cpu":
+        net = copy.deepcopy(net).cpu()
     with torch.no_grad():
         return float(net.kl()) * _KL_ROUND_UP, float(net.profile_kl()) * _KL_ROUND_UP
 

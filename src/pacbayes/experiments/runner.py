@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from pacbayes.certificates.certify import holdout_bound, versions
-from pacbayes.errors import RunError
+from pacbayes.errors import PacBayesError, RunError
 from pacbayes.experiments.catalogue import Row
 from pacbayes.files import write_atomically
 from pacbayes.report.affine import affine_check
@@ -33,10 +33,12 @@ Say = Callable[[str], None]
 def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int = 1, say: Say = print) -> None:
     """Train and certify each row that has no result yet; an interrupted row goes on where its run folder stands.
 
-    Each finished row is appended to ``EXPERIMENT.jsonl`` in the folder ``results``.
+    Each finished row is appended to ``EXPERIMENT.jsonl`` in the folder ``results``. A row that fails does not keep the
+    others from being run; the error comes at the end.
     """
     waiting = [row for row in rows if not _done(results, row.experiment, row.row, row)]
     running: list[Generator[None, None, None]] = []
+    failures: list[str] = []
     while waiting or running:
         while waiting and len(running) < concurrent:
             running.append(_row(waiting.pop(0), work, results, say))
@@ -45,6 +47,12 @@ def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int
                 next(job)
             except StopIteration:
                 running.remove(job)
+            except PacBayesError as error:
+                running.remove(job)
+                failures.append(str(error))
+                say(f"failed: {error}")
+    if failures:
+        raise RunError(f"{len(failures)} of the rows failed: {'; '.join(failures)}")
 
 
 def reproduce_affine(
@@ -82,11 +90,12 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
     net, bound_data = trained_network(run)
     failure = (certificate.delta + certificate.mc_delta) / certificate.priors
     learnt = evaluation.holdout_bound is not None
-    checks = Counter(check.status for check in verify_run(run))
-    if checks[FAILED]:
-        raise RunError(f"{row.experiment}, {row.row} fails verification: see 'pacbayes verify {run.path}'")
+    found = verify_run(run)
+    checks = dict(Counter(check.status for check in found))
+    if wrong := [f"{check.name}: {check.detail}" for check in found if check.status == FAILED]:
+        raise RunError(f"{row.experiment}, {row.row} fails verification ({run.path}): {'; '.join(wrong)}")
     append_result(results, {
-        "experiment": row.experiment, "row": row.row, "schedule": row.schedule, "verification": dict(checks),
+        "experiment": row.experiment, "row": row.row, "schedule": row.schedule, "verification": checks,
         "method": row.config.posterior.method, "prior_variance": row.config.prior_variance,
         "kappa": row.config.posterior.kappa, "momentum": row.config.posterior.momentum,
         **{name: value for name, value in asdict(certificate).items() if not name.endswith("fingerprint")},

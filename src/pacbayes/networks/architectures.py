@@ -2,9 +2,8 @@
 
 ``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling, ``residual
 N`` two convolutions with a way around them, ``average`` the mean over all places, ``mirrored`` the mean over an image
-and its mirror image of all that comes before, ``scatter J L`` a fixed scattering transform (``scatter J L log``: with
-logarithms). A ReLU follows every layer, after its pooling where it has one; the last Linear, to the number of classes,
-closes the net.
+and its mirror image of all that comes before, ``scatter J L`` a fixed scattering transform. A ReLU follows every layer,
+after its pooling where it has one; the last Linear, to the number of classes, closes the net.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ ARCHITECTURES = {
         "scatter 2 8", "one linear layer, from zero, on a scattering transform that no data have shaped"
     ),
     "scattering-photo": Architecture(
-        "scatter 3 8 log, mirrored", "the same, with larger scales, logarithms and mirror images, for photographs"
+        "scatter 3 8, mirrored", "the same, with larger scales and mirror images, for photographs"
     ),
 }
 
@@ -153,7 +152,7 @@ def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) ->
         elif kind == "mirrored":
             modules = [Mirrored(*modules)]
         elif kind == "scatter":
-            modules.append(Scattering(int(words[1]), int(words[2]), "log" in words))
+            modules.append(Scattering(int(words[1]), int(words[2])))
             size = modules[-1](torch.zeros(1, *shape)).shape[1:]
         else:
             if len(size) > 1:

@@ -2,11 +2,16 @@
 
 Wavelets of some scales and directions, the modulus, wavelets of the larger scales again, the modulus, a local mean.
 What comes out hardly changes when an image is shifted or bent a little, so a linear classifier on it does well.
+
+Neighbouring places, directions and colours say almost the same, and weights that are drawn one by one cannot use that.
+So in the end the axes are turned: cosines over places and colours, waves around the directions. A turn changes no
+length and no angle, but each number now says something of its own.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -25,28 +30,28 @@ _WIDTH, _FREQUENCY = 0.8, 3 * math.pi / 4
 class Scattering(nn.Module):
     """[n, channels, height, width] to [n, features], each order of scattering centred and of one length.
 
-    With ``logarithms`` the moduli's local means are put on a logarithmic scale, where contrast is a shift.
+    The moduli's local means are put on a logarithmic scale, where contrast is a shift.
     """
 
-    def __init__(self, scales: int, directions: int, logarithms: bool = False):
+    def __init__(self, scales: int, directions: int):
         super().__init__()
-        self.scales, self.directions, self.logarithms = scales, directions, logarithms
+        self.scales, self.directions = scales, directions
         for j in range(scales):
             self.register_buffer(f"wavelets_{j}", _wavelets(j, directions))
             self.register_buffer(f"mean_{j}", _gaussian(_WIDTH * 2.0 ** (scales - 1 - j)))
 
     def forward(self, x: Tensor) -> Tensor:
-        n = len(x)
+        colours, directions = x.shape[1], self.directions
+        # Of each order [n, colours, directions, ..., height, width].
         orders: list[list[Tensor]] = [[self._mean(x, 0)], [], []]
         for first in range(self.scales):
             waves = self._modulus(x, first, 0)
-            orders[1].append(self._mean(waves, first))
+            orders[1].append(self._mean(waves, first).unflatten(1, (colours, directions)))
             for second in range(first + 1, self.scales):
-                orders[2].append(self._mean(self._modulus(waves, second, first), second))
-        parts = [torch.cat([p.reshape(n, -1) for p in order], 1) for order in orders if order]
-        if self.logarithms:
-            parts[1:] = [torch.log(part.clamp_min(0) + LOG_FLOOR) for part in parts[1:]]
-        return torch.cat([LENGTH * F.normalize(part - part.mean(1, keepdim=True)) for part in parts], 1)
+                means = self._mean(self._modulus(waves, second, first), second)
+                orders[2].append(means.unflatten(1, (colours, directions, directions)))
+        orders[1:] = [[torch.log(part.clamp_min(0) + LOG_FLOOR) for part in order] for order in orders[1:]]
+        return torch.cat([_turned(part).flatten(1) for order in orders if order for part in _scaled(order)], 1)
 
     def _modulus(self, x: Tensor, scale: int, now: int) -> Tensor:
         """|x * wavelet| for each direction, of x at the resolution of scale ``now``, at that of ``scale``."""
@@ -56,6 +61,41 @@ class Scattering(nn.Module):
 
     def _mean(self, x: Tensor, now: int) -> Tensor:
         return _convolved(x, getattr(self, f"mean_{now}"), 2 ** (self.scales - now))
+
+
+def _scaled(order: list[Tensor]) -> list[Tensor]:
+    """The parts of an order, centred together and of one length."""
+    whole = torch.cat([part.flatten(1) for part in order], 1)
+    whole = LENGTH * F.normalize(whole - whole.mean(1, keepdim=True))
+    pieces = whole.split([part[0].numel() for part in order], 1)
+    return [piece.view_as(part) for piece, part in zip(pieces, order, strict=True)]
+
+
+def _turned(x: Tensor) -> Tensor:
+    """[n, colours, directions, ..., height, width] in cosines and waves; a second direction is told from the first."""
+    if x.dim() == 6:
+        x = torch.stack([part.roll(-number, 2) for number, part in enumerate(x.unbind(2))], 2)
+    for axis in range(1, x.dim()):
+        basis = _cosines if axis == 1 or axis >= x.dim() - 2 else _waves
+        x = (x.movedim(axis, -1) @ basis(x.shape[axis]).to(x).T).movedim(-1, axis)
+    return x
+
+
+@cache
+def _cosines(n: int) -> Tensor:
+    """An orthonormal basis of n places in a row: the discrete cosine transform."""
+    place = torch.arange(n, dtype=torch.float64)
+    basis = torch.cos(math.pi * (place + 0.5) * place[:, None] / n)
+    return basis / basis.norm(dim=1, keepdim=True)
+
+
+@cache
+def _waves(n: int) -> Tensor:
+    """An orthonormal basis of n places in a circle: the discrete Fourier transform, in real numbers."""
+    place = torch.arange(n, dtype=torch.float64)
+    angle = 2 * math.pi * place * place[: n // 2 + 1, None] / n
+    rows = torch.cat([angle.cos(), angle.sin()[1 : (n + 1) // 2]])
+    return rows / rows.norm(dim=1, keepdim=True)
 
 
 def _convolved(x: Tensor, filters: Tensor, stride: int) -> Tensor:
