@@ -198,6 +198,18 @@ def test_a_row_that_fails_verification_does_not_count(tiny, tmp_path, monkeypatc
     assert not (tmp_path / "tiny.jsonl").exists()
 
 
+def test_a_row_that_fails_does_not_stop_the_others(tiny, tmp_path):
+    """The first row's rate is far too high; the second is run, and the error comes at the end."""
+    bad, good = (tiny.configured(row, "paper", 0, "cpu") for row in ("G invKL", "S lbd"))
+    posterior = replace(bad.config.posterior, schedule="3@1e30")
+    bad = replace(bad, config=replace(bad.config, posterior=posterior))
+    said: list[str] = []
+    with pytest.raises(RunError, match="1 of the rows failed: posterior, epoch 0"):
+        reproduce([bad, good], tmp_path / "work", tmp_path, say=said.append)
+    assert [r["row"] for r in read_results(tmp_path / "tiny.jsonl")] == ["S lbd"]
+    assert sum(line.startswith("failed: ") for line in said) == 1
+
+
 HOLDOUT = """
 title = "Small posteriors and their priors"
 source = "a test"

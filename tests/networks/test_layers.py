@@ -16,7 +16,8 @@ from small_nets import mean_z, normals, seeded, shaken, squared_deviations, two_
 from torch import nn
 
 from pacbayes.networks import DISTRIBUTIONS, StochasticNetwork, stochastic
-from pacbayes.networks.layers import Draw
+from pacbayes.networks.distributions import GAUSSIAN
+from pacbayes.networks.layers import Draw, Moments, _both_products
 
 MODES = ["shared", "independent", "mixed"]
 # Two-sided, 5.7 standard errors: 1.2e-8 for each comparison, so that 80 of them fail by chance with 1e-6.
@@ -362,3 +363,14 @@ def test_no_dropout_is_the_default():
     net = stochastic(two_layers().float())
     x = torch.ones(2, 3)
     assert torch.equal(net(x, "shared", seeded(1)), net(x, "shared", seeded(1), dropout=0.0))
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_both_products_at_once_are_the_two(with_bias):
+    """What a GPU does in place of two products."""
+    x, weight = torch.randn(5, 4, generator=seeded(0)), torch.randn(2, 3, 4, generator=seeded(1))
+    shift = torch.randn(2, 3, generator=seeded(2))
+    bias = Moments(shift[0], shift[1].abs(), GAUSSIAN) if with_bias else None
+    mean, variance = _both_products(x, Moments(weight[0], weight[1].abs(), GAUSSIAN), bias)
+    torch.testing.assert_close(mean, x @ weight[0].T + (shift[0] if with_bias else 0))
+    torch.testing.assert_close(variance, x**2 @ weight[1].T ** 2 + (shift[1] ** 2 if with_bias else 0))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pacbayes.errors import InvalidInput
-from pacbayes.training.augmentation import augmented, parse_augmentation
+from pacbayes.training.augmentation import augmented, mixed, parse_augmentation
 
 
 def changed(text: str, x: torch.Tensor, seed: int = 0) -> torch.Tensor:
@@ -71,3 +71,20 @@ def test_an_affine_change_of_nothing_changes_nothing(images):
 def test_what_is_no_list_of_changes_is_refused(text):
     with pytest.raises(InvalidInput, match="augmentation"):
         parse_augmentation(text)
+
+
+def test_mixed_images_are_their_own_outside_a_rectangle():
+    n = 400
+    x = torch.arange(1.0, n + 1)[:, None, None, None].expand(n, 2, 12, 9)
+    out, own = mixed(x, 0.5, torch.Generator().manual_seed(0))
+    before = x.roll(1, 0)
+    assert bool(((out == x) | (out == before)).all()) and torch.equal(out[:, 0], out[:, 1])
+    torch.testing.assert_close((out == x).float().mean((1, 2, 3)), own)
+    foreign = (out == before)[:, 0]
+    rows, columns = foreign.any(2), foreign.any(1)
+    # A rectangle is all that lies in both its rows and its columns, and those are next to each other.
+    assert torch.equal(foreign, rows[:, :, None] & columns[:, None, :])
+    assert int((rows[:, 1:] != rows[:, :-1]).sum(1).max()) <= 2
+    assert 0.35 < float((own < 1).float().mean()) < 0.6
+    assert float(own.min()) < 0.3
+    assert torch.equal(mixed(x, 0.0, torch.Generator().manual_seed(0))[0], x)

@@ -44,8 +44,8 @@ def test_without_noise_an_epoch_of_graphs_is_the_plain_one(dropout):
     if dropout:  # other masks, the same law
         assert sums[1][0] == pytest.approx(sums[0][0], rel=0.2)
     else:
-        torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-4)
-        assert sums[1][:2] == pytest.approx(sums[0][:2], rel=1e-3)
+        torch.testing.assert_close(*trained, rtol=0.02, atol=5e-3)
+        assert sums[1][:2] == pytest.approx(sums[0][:2], rel=0.02)
 
 
 def test_with_noise_graphs_end_where_plain_steps_do():

@@ -51,6 +51,7 @@ def test_a_trained_copy_with_the_layers_of_the_original():
 
 @pytest.mark.parametrize("options", [
     {"batchnorm": False, "rate": 0.2}, {"average": 0.9}, {"augmentation": "shift 1, cutout 2"}, {"momentum": 0.0},
+    {"mixing": 0.5}, {"output_rate": 0.2},
 ])  # fmt: skip
 def test_every_option_learns(options):
     x, y = images()
@@ -109,7 +110,14 @@ def test_going_on_after_any_epoch_ends_in_the_same_weights(average, tmp_path):
 
 
 def test_what_cannot_be_is_said():
-    for options in ({"rate": 0.0}, {"average": 1.0}, {"epochs": 0}, {"augmentation": "warp"}, {"colour": 1}):
+    for options in (
+        {"rate": 0.0},
+        {"average": 1.0},
+        {"epochs": 0},
+        {"augmentation": "warp"},
+        {"colour": 1},
+        {"mixing": 2.0},
+    ):
         with pytest.raises(InvalidInput):
             pb.train_ordinary(net(), images(), **options)
     with pytest.raises(InvalidInput, match="for images"):

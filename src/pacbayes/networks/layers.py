@@ -131,8 +131,11 @@ class StochasticLinear(StochasticLayer):
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the output given x [batch, in], the weights independent: M and V of Algorithm 1."""
         weight, bias = self.weight, self.bias
-        mean = F.linear(x, weight.mean, bias.mean if bias else None)
-        return mean, F.linear(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
+        if not x.is_cuda:
+            mean = F.linear(x, weight.mean, bias.mean if bias else None)
+            return mean, F.linear(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
+        # One product alone leaves most of a GPU idle: both at once.
+        return _both_products(x, weight, bias)
 
 
 class OutputLinear(StochasticLinear):
@@ -155,14 +158,12 @@ class OutputLinear(StochasticLinear):
             mean, self.variance = self.moments(x)
             return mean
 
-    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        weight, bias = self.weight, self.bias
-        if not x.is_cuda:
-            return super().moments(x)
-        # So few outputs that a GPU spends its time on starting kernels: both products at once.
-        weights = torch.stack((weight.mean, weight.scale.square()))
-        mean, variance = torch.stack((x, x.square())) @ weights.transpose(1, 2)
-        return (mean + bias.mean, variance + bias.scale.square()) if bias else (mean, variance)
+
+def _both_products(x: Tensor, weight: Moments, bias: Moments | None) -> tuple[Tensor, Tensor]:
+    """Mean and variance of ``x @ weight.T + bias``, as one batch of two matrix products."""
+    weights = torch.stack((weight.mean, weight.scale.square()))
+    mean, variance = torch.stack((x, x.square())) @ weights.transpose(1, 2)
+    return (mean + bias.mean, variance + bias.scale.square()) if bias else (mean, variance)
 
 
 class StochasticConv(StochasticLayer):

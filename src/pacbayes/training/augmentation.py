@@ -52,6 +52,20 @@ def check_size(shape: tuple[int, ...], text: str) -> None:
             raise InvalidInput(f"images of {shape[1]} x {shape[2]} pixels cannot be moved by {size:g}: say less")
 
 
+def mixed(x: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """In this share of the images a rectangle from the image before, and how much of each image is its own (CutMix).
+
+    The rectangle's area, before the border cuts it off, is uniform.
+    """
+    side = (1 - _uniform(x, generator)).sqrt()
+    inside = _uniform(x, generator) < share
+    for axis in (2, 3):
+        extent = x.shape[axis]
+        place = torch.arange(extent, device=x.device).view((-1, 1) if axis == 2 else (1, -1)) + 0.5
+        inside = inside & ((place - extent * _uniform(x, generator)).abs() < extent * side / 2)
+    return torch.where(inside, x.roll(1, 0), x), 1 - inside.to(x.dtype).mean((1, 2, 3))
+
+
 def _flip(x: Tensor, size: float, generator: torch.Generator) -> Tensor:
     return torch.where(_uniform(x, generator) < 0.5, x.flip(-1), x)
 

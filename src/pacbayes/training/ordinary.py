@@ -25,7 +25,7 @@ from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.seeds import check_seed, derived_seed
-from pacbayes.training.augmentation import augmented, check_size, parse_augmentation
+from pacbayes.training.augmentation import augmented, check_size, mixed, parse_augmentation
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, drain
 from pacbayes.training.settings import check_in_range, check_one_of, check_type
@@ -52,6 +52,8 @@ class Ordinary:
     """The share of each label that is spread over all classes."""
     augmentation: str = ""
     """Changes of the images, such as "flip, shift 4, cutout 8"; see :func:`parse_augmentation`."""
+    mixing: float = 0.0
+    """The share of the images that have a rectangle, and as much of the label, from another one (CutMix)."""
     batchnorm: bool = True
     """A BatchNorm after every hidden Linear and Conv in training, folded into it in the end."""
     average: float = 0.0
@@ -69,6 +71,8 @@ class Ordinary:
             check_in_range(name, getattr(self, name), 0, math.inf)
         for name in ("momentum", "smoothing", "average"):
             check_in_range(name, getattr(self, name), 0, 1, closed_low=True)
+        if not 0 <= self.mixing <= 1:
+            raise InvalidInput(f"mixing is a share of the images, in [0, 1], and is {self.mixing}")
         check_in_range("weight_decay", self.weight_decay, 0, math.inf, closed_low=True)
         check_one_of("precision", self.precision, ("float32", "bf16"))
         check_seed(self.seed)
@@ -110,8 +114,8 @@ def train_ordinary(
 
 def check_ordinary(shape: tuple[int, ...], settings: Ordinary) -> None:
     """Refuse changes that examples of this shape do not allow."""
-    if settings.augmentation and len(shape) != 3:
-        raise InvalidInput(f"augmentation is for images, and an example has shape {list(shape)}")
+    if (settings.augmentation or settings.mixing) and len(shape) != 3:
+        raise InvalidInput(f"augmentation and mixing are for images, and an example has shape {list(shape)}")
     check_size(shape, settings.augmentation)
 
 
@@ -228,9 +232,16 @@ class _Training:
     def step(self, batch: Tensor, model: Callable[[Tensor], Tensor]) -> None:
         """One step of the model, or of a compiled form of it; adds to the sums of cross-entropy and errors."""
         x, y = augmented(self.x[batch], self.changes, self.generator), self.y[batch]
+        own = None
+        if self.settings.mixing:
+            x, own = mixed(x, self.settings.mixing, self.generator)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             outputs = model(x).float()
-        loss = F.cross_entropy(outputs, y, label_smoothing=self.settings.smoothing)
+        loss = F.cross_entropy(outputs, y, label_smoothing=self.settings.smoothing, reduction="none")
+        if own is not None:
+            other = F.cross_entropy(outputs, y.roll(1), label_smoothing=self.settings.smoothing, reduction="none")
+            loss = own * loss + (1 - own) * other
+        loss = loss.mean()
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
