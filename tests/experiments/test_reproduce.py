@@ -66,6 +66,18 @@ def test_a_result_of_another_configuration_does_not_count_as_done(tiny, tmp_path
     assert first["kl"] != second["kl"]
 
 
+def test_a_setting_that_came_later_was_at_its_default(tiny, tmp_path):
+    """Also within a stage: what the record does not name does not make its row run again."""
+    [record] = run(tiny, tmp_path, rows=["G invKL"])
+    assert record["config"]["posterior"].pop("estimator") == "auto"
+    assert record["config"].pop("held_back") == 0.0
+    (tmp_path / "tiny.jsonl").write_text(json.dumps(record) + "\n")
+    assert run(tiny, tmp_path, rows=["G invKL"]) == [record]
+    record["config"]["posterior"]["kappa"] = 0.25
+    (tmp_path / "tiny.jsonl").write_text(json.dumps(record) + "\n")
+    assert len(run(tiny, tmp_path, rows=["G invKL"])) == 2
+
+
 def test_rows_that_share_a_device_are_what_they_are_alone(tiny, tmp_path):
     together = {r["row"]: r for r in run(tiny, tmp_path / "a", concurrent=2)}
     alone = {r["row"]: r for r in run(tiny, tmp_path / "b", concurrent=1)}
@@ -193,7 +205,7 @@ def test_a_record_without_a_bar_is_refused(tmp_path):
 def test_a_row_that_fails_verification_does_not_count(tiny, tmp_path, monkeypatch):
     checks = [Check("arithmetic", "failed", "one and one are three")]
     monkeypatch.setattr("pacbayes.experiments.runner.verify_run", lambda run: checks)
-    with pytest.raises(RunError, match="G invKL fails verification"):
+    with pytest.raises(RunError, match="G invKL: .* fails verification: arithmetic: one and one are three"):
         run(tiny, tmp_path, rows=["G invKL"])
     assert not (tmp_path / "tiny.jsonl").exists()
 
@@ -204,7 +216,7 @@ def test_a_row_that_fails_does_not_stop_the_others(tiny, tmp_path):
     posterior = replace(bad.config.posterior, schedule="3@1e30")
     bad = replace(bad, config=replace(bad.config, posterior=posterior))
     said: list[str] = []
-    with pytest.raises(RunError, match="1 of the rows failed: posterior, epoch 0"):
+    with pytest.raises(RunError, match="1 of the rows failed: tiny, G invKL: posterior, epoch 0"):
         reproduce([bad, good], tmp_path / "work", tmp_path, say=said.append)
     assert [r["row"] for r in read_results(tmp_path / "tiny.jsonl")] == ["S lbd"]
     assert sum(line.startswith("failed: ") for line in said) == 1

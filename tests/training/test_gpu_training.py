@@ -64,7 +64,9 @@ def test_an_ordinary_step_captured_is_the_plain_one():
     data = load("digits")
     runs = []
     for captured in (False, True):
-        settings = Ordinary(epochs=3, batch_size=100, rate=0.05, average=0.9, output_rate=0.5)
+        settings = Ordinary(
+            epochs=3, batch_size=100, rate=0.05, average=0.9, output_rate=0.5, augmentation="shift 1", mixing=0.5
+        )
         one = _Training(build("cnn-small", data.shape, data.classes).to("cuda"), data, settings)
         if not captured:
             one._capturable = lambda: False
@@ -89,3 +91,10 @@ def test_ordinary_training_goes_on_where_it_was():
         rest.epoch(number)
     for name, tensor in rest.result().state_dict().items():
         torch.testing.assert_close(tensor, expected.state_dict()[name], rtol=0.05, atol=0.02)
+
+
+def test_scattering_features_can_be_captured():
+    data = load("digits")
+    net = stochastic(build("scattering", data.shape, data.classes), 0.01).to("cuda")
+    history = pb.fit(net, data, epochs=2, batch_size=100, rate=0.1)
+    assert history.epochs[-1].risk < history.epochs[0].risk

@@ -13,8 +13,9 @@ from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.training import Checkpoint, Ordinary
+from pacbayes.training.augmentation import mixed
 from pacbayes.training.fit import drain
-from pacbayes.training.ordinary import training_ordinary
+from pacbayes.training.ordinary import _Training, training_ordinary
 
 
 def images(n: int = 96) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,6 +59,38 @@ def test_every_option_learns(options):
     settings = {"epochs": 10, "batch_size": 32, **options}
     trained = pb.train_ordinary(net(), (x, y), **settings)
     assert float((trained(x).argmax(1) != y).float().mean()) < 0.1
+
+
+def test_the_last_layer_may_have_a_rate_of_its_own():
+    """One step of plain SGD: its change is a fifth, and that of the others the same."""
+    start, changes = net(), []
+    for factor in (1.0, 0.2):
+        options = {"epochs": 1, "batch_size": 96, "momentum": 0.0, "weight_decay": 0.0, "batchnorm": False}
+        trained = pb.train_ordinary(start, images(), output_rate=factor, **options)
+        changes.append([t - s for t, s in zip(trained.parameters(), start.parameters(), strict=True)])
+    for whole, part in zip(changes[0], changes[1], strict=True):
+        last = whole is changes[0][-1] or whole is changes[0][-2]
+        torch.testing.assert_close(part, whole * (0.2 if last else 1.0), rtol=1e-3, atol=1e-7)
+
+
+def test_a_mixed_image_has_a_share_of_both_labels():
+    x, y = images(32)
+    training = _Training(net(), as_data((x, y)), Ordinary(mixing=1.0, batch_size=32, smoothing=0.0))
+    seen, outputs = [], torch.randn(32, 3, requires_grad=True)
+
+    def model(batch: torch.Tensor) -> torch.Tensor:
+        seen.append(batch)
+        return outputs
+
+    training.generator.manual_seed(0)
+    training.step(torch.arange(32), model)
+    expected, own = mixed(x, 1.0, torch.Generator().manual_seed(0))
+    assert torch.equal(seen[0], expected) and float(own.min()) < 0.9
+    before = y.roll(1)
+    log_probability = outputs.detach().log_softmax(1)
+    rows = torch.arange(32)
+    loss = -(own * log_probability[rows, y] + (1 - own) * log_probability[rows, before]).sum()
+    assert float(training.sums[0]) == pytest.approx(float(loss), rel=1e-5)
 
 
 def test_batchnorm_comes_and_goes_and_the_function_stays():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import platform
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -120,7 +119,7 @@ def certify(
         net.single_draws += 1
         weights = single_weights(net, seed)
         drawn = fingerprint(single_file(net, weights, net.single_draws))
-        plain, profile = log_ratios(net, weights)
+        plain, profile = log_ratios(net.on_cpu(), weights)
         errors = network_errors(net.at(weights), data)
         plan = replace(plan, errors=errors, log_ratio=plain, profile_log_ratio=profile, draw=net.single_draws)
     else:
@@ -144,12 +143,8 @@ def certify(
 
 
 def divergences(net: StochasticNetwork) -> tuple[float, float]:
-    """The KL and the profile KL, rounded up.
-
-    On the CPU, wherever the network is: who verifies them computes them there, and must not find larger ones.
-    """
-    if net.mean.device.type != "cpu":
-        net = copy.deepcopy(net).cpu()
+    """The KL and the profile KL, rounded up."""
+    net = net.on_cpu()
     with torch.no_grad():
         return float(net.kl()) * _KL_ROUND_UP, float(net.profile_kl()) * _KL_ROUND_UP
 

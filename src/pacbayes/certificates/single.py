@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from pathlib import Path
 
@@ -25,7 +24,7 @@ _SINGLE = (1, 1, 2)
 def single_weights(net: StochasticNetwork, seed: int) -> Tensor:
     """The draw with this seed, a flat vector; made on the CPU, so that it is the same whatever the device."""
     generator = torch.Generator().manual_seed(derived_seed(seed, *_SINGLE))
-    return copy.deepcopy(net).cpu().draw_weights(generator)
+    return net.on_cpu().draw_weights(generator)
 
 
 def single_file(net: StochasticNetwork, weights: Tensor, draw: int) -> bytes:
@@ -54,7 +53,7 @@ def flat_weights(net: StochasticNetwork, state: dict[str, Tensor]) -> Tensor:
 def recomputed(net: StochasticNetwork, state: dict[str, Tensor], data: Data | None = None) -> dict[str, float | int]:
     """What a certificate of this single network must hold: its log ratios, and with the bound data its errors."""
     weights = flat_weights(net, state)
-    plain, profile = log_ratios(net, weights)
+    plain, profile = log_ratios(net.on_cpu(), weights)
     found: dict[str, float | int] = {"log_ratio": plain, "profile_log_ratio": profile}
     if data is not None:
         found["errors"] = network_errors(net.at(weights), data)

@@ -26,6 +26,8 @@ from pacbayes.runs.folder import training_data
 from pacbayes.runs.train import Watch, trained_network, training_run
 from pacbayes.runs.verify import FAILED
 from pacbayes.training.fit import drain
+from pacbayes.training.ordinary import Ordinary
+from pacbayes.training.settings import Settings
 
 Say = Callable[[str], None]
 
@@ -37,20 +39,21 @@ def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int
     others from being run; the error comes at the end.
     """
     waiting = [row for row in rows if not _done(results, row.experiment, row.row, row)]
-    running: list[Generator[None, None, None]] = []
+    running: list[tuple[Row, Generator[None, None, None]]] = []
     failures: list[str] = []
     while waiting or running:
         while waiting and len(running) < concurrent:
-            running.append(_row(waiting.pop(0), work, results, say))
-        for job in list(running):
+            row = waiting.pop(0)
+            running.append((row, _row(row, work, results, say)))
+        for row, job in list(running):
             try:
                 next(job)
             except StopIteration:
-                running.remove(job)
-            except PacBayesError as error:
-                running.remove(job)
-                failures.append(str(error))
-                say(f"failed: {error}")
+                running.remove((row, job))
+            except (PacBayesError, torch.OutOfMemoryError) as error:
+                running.remove((row, job))
+                failures.append(f"{row.experiment}, {row.row}: {error}")
+                say(f"failed: {failures[-1]}")
     if failures:
         raise RunError(f"{len(failures)} of the rows failed: {'; '.join(failures)}")
 
@@ -93,7 +96,7 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
     found = verify_run(run)
     checks = dict(Counter(check.status for check in found))
     if wrong := [f"{check.name}: {check.detail}" for check in found if check.status == FAILED]:
-        raise RunError(f"{row.experiment}, {row.row} fails verification ({run.path}): {'; '.join(wrong)}")
+        raise RunError(f"{run.path} fails verification: {'; '.join(wrong)}")
     append_result(results, {
         "experiment": row.experiment, "row": row.row, "schedule": row.schedule, "verification": checks,
         "method": row.config.posterior.method, "prior_variance": row.config.prior_variance,
@@ -150,13 +153,21 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
     """Whether there is a result of this very configuration; settings that came later were at their defaults."""
     wanted = (name, row.schedule, _configuration(row))
-    defaults = _configuration(replace(row, config=Config()))
     records = [r for r in read_results(results / f"{experiment}.jsonl") if "config" in r]
     # The oldest results do not say what kind of certificate was asked for.
     return any(
-        (r["row"], r["schedule"], {**defaults, **r["config"]}) == wanted and r.get("asked", _asked(row)) == _asked(row)
+        (r["row"], r["schedule"], _filled(r["config"], row)) == wanted and r.get("asked", _asked(row)) == _asked(row)
         for r in records
     )
+
+
+def _filled(config: dict[str, Any], row: Row) -> dict[str, Any]:
+    """A recorded configuration with the defaults of all that it does not name."""
+    filled = {**_configuration(replace(row, config=Config())), **config}
+    for name, value in filled.items():
+        if isinstance(value, dict):
+            filled[name] = {**asdict(Ordinary() if name == "ordinary" else Settings()), **value}
+    return filled
 
 
 def _asked(row: Row) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def _grid(experiment: Experiment, records: list[dict[str, Any]], results: Path) 
 def _records(experiment: Experiment, records: list[dict[str, Any]]) -> str:
     """Each row's bar, the best that was published, and every seed's bound; the record is that of seed 0."""
     lines = _heading(
-        "record", "published", "bar", "seed", "bound", "confidence", "empirical risk", "KL", "hold-out", "test error",
-        "training", "certifying", "verified", "device", "commit",
+        "record", "published", "bar", "seed", "bound", "confidence", "one of", "empirical risk", "KL", "hold-out",
+        "test error", "training", "certifying", "verified", "device", "commit",
     )  # fmt: skip
     for row in experiment.rows:
         paper = experiment.entry(row)["paper"]
@@ -127,13 +127,14 @@ def _records(experiment: Experiment, records: list[dict[str, Any]]) -> str:
         for record in found:
             cells = [
                 str(record["seed"]), f"**{_bound(record['risk_bound'])}**",
-                f"{100 * (1 - record['delta'] - record['mc_delta']):.4g} %", _number(record["empirical_risk"]),
+                f"{100 * (1 - record['delta'] - record['mc_delta']):.4g} %", _priors(record["priors"]),
+                _number(record["empirical_risk"]),
                 _divergence(record), _bound(record["holdout_bound"]), _number(record["test_error"]),
                 *_origin(record),
             ]  # fmt: skip
             lines.append(f"| {' | '.join(start + cells)} |")
         if not found:
-            lines.append(f"| {' | '.join(start)} | not run |" + " |" * 11)
+            lines.append(f"| {' | '.join(start)} | not run |" + " |" * 12)
     return "\n".join(lines)
 
 
@@ -200,6 +201,11 @@ def _number(value: float | None) -> str:
 def _bound(value: float | None) -> str:
     """Rounded up, as a bound must be."""
     return _number(value if value is None else math.ceil(value * 10_000) / 10_000)
+
+
+def _priors(count: int) -> str:
+    """Among how many priors this one was, and is charged for."""
+    return f"{count:,} priors" if count > 1 else "1 prior"
 
 
 def _divergence(record: dict[str, Any]) -> str:

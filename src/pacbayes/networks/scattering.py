@@ -11,7 +11,6 @@ length and no angle, but each number now says something of its own.
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +35,8 @@ class Scattering(nn.Module):
     def __init__(self, scales: int, directions: int):
         super().__init__()
         self.scales, self.directions = scales, directions
+        # Weights for features that were not turned yet are refused: they do not have it.
+        self.register_buffer("version", torch.tensor(2))
         for j in range(scales):
             self.register_buffer(f"wavelets_{j}", _wavelets(j, directions))
             self.register_buffer(f"mean_{j}", _gaussian(_WIDTH * 2.0 ** (scales - 1 - j)))
@@ -77,22 +78,20 @@ def _turned(x: Tensor) -> Tensor:
         x = torch.stack([part.roll(-number, 2) for number, part in enumerate(x.unbind(2))], 2)
     for axis in range(1, x.dim()):
         basis = _cosines if axis == 1 or axis >= x.dim() - 2 else _waves
-        x = (x.movedim(axis, -1) @ basis(x.shape[axis]).to(x).T).movedim(-1, axis)
+        x = (x.movedim(axis, -1) @ basis(x.shape[axis], x.device).to(x.dtype).T).movedim(-1, axis)
     return x
 
 
-@cache
-def _cosines(n: int) -> Tensor:
+def _cosines(n: int, device: torch.device | None = None) -> Tensor:
     """An orthonormal basis of n places in a row: the discrete cosine transform."""
-    place = torch.arange(n, dtype=torch.float64)
+    place = torch.arange(n, dtype=torch.float64, device=device)
     basis = torch.cos(math.pi * (place + 0.5) * place[:, None] / n)
     return basis / basis.norm(dim=1, keepdim=True)
 
 
-@cache
-def _waves(n: int) -> Tensor:
+def _waves(n: int, device: torch.device | None = None) -> Tensor:
     """An orthonormal basis of n places in a circle: the discrete Fourier transform, in real numbers."""
-    place = torch.arange(n, dtype=torch.float64)
+    place = torch.arange(n, dtype=torch.float64, device=device)
     angle = 2 * math.pi * place * place[: n // 2 + 1, None] / n
     rows = torch.cat([angle.cos(), angle.sin()[1 : (n + 1) // 2]])
     return rows / rows.norm(dim=1, keepdim=True)

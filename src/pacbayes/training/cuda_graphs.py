@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch._dynamo
 from torch import Tensor
 
 from pacbayes.networks.distributions import Normals, Tape
-from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.seeds import derived_seed
+from pacbayes.training.capture import captured
 from pacbayes.training.engine import EVALUATION
 from pacbayes.training.stage import Stage
 
@@ -44,7 +43,7 @@ class GraphEngine:
         stage = self.stage
         what = "lambda" if stage.settings.trains_lambda and number % 2 else "step"
         plan = self._plan(what)
-        self.stream.wait_stream(torch.cuda.current_stream())
+        self.stream.wait_stream(torch.cuda.current_stream(self.stage.device))
         with torch.cuda.stream(self.stream):
             self.generator.manual_seed(derived_seed(stage.settings.seed, number))
             stage.begin_epoch(rate)
@@ -52,12 +51,12 @@ class GraphEngine:
             self._replay(plan)
 
     def collect(self) -> None:
-        torch.cuda.current_stream().wait_stream(self.stream)
+        torch.cuda.current_stream(self.stage.device).wait_stream(self.stream)
 
     def risk(self) -> float:
         stage = self.stage
         plan = self._plan("risk")
-        self.stream.wait_stream(torch.cuda.current_stream())
+        self.stream.wait_stream(torch.cuda.current_stream(self.stage.device))
         with torch.cuda.stream(self.stream):
             self.generator.manual_seed(derived_seed(stage.settings.seed, EVALUATION))
             torch.arange(stage.m, device=stage.device, out=self.order)
@@ -120,24 +119,17 @@ class GraphEngine:
         return used
 
     def _capture(self, body: Callable[[], None], steps: int) -> torch.cuda.CUDAGraph:
-        # Trial runs compile and warm up; what they changed is put back.
+        def trial() -> None:
+            self.cursor.zero_()
+            body()
+
+        def several() -> None:
+            for _ in range(steps):
+                body()
+
         saved = self.stage.state()
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        with (
-            _tensor_cores(self.stage.settings.precision == "bf16"),
-            fastest_convolutions(),
-            torch._dynamo.config.patch(recompile_limit=1024),  # many stages may share a process
-        ):
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                for _ in range(3):
-                    self.cursor.zero_()
-                    body()
-            torch.cuda.current_stream().wait_stream(self.stream)
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                for _ in range(steps):
-                    body()
+        with _tensor_cores(self.stage.settings.precision == "bf16"):
+            graph = captured(several, self.generator, self.stream, trial)
         self.stage.load(saved)
         return graph
 

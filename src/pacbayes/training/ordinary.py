@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -26,6 +27,7 @@ from pacbayes.networks.conversion import output_name
 from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, mixed, parse_augmentation
+from pacbayes.training.capture import captured
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, drain
 from pacbayes.training.settings import check_in_range, check_one_of, check_type
@@ -45,8 +47,8 @@ class Ordinary:
     weight_decay: float = 5e-4
     """On weights; biases and BatchNorm are free."""
     output_rate: float = 1.0
-    """The last layer's rate, of the others': it alone has no BatchNorm that makes up for a rate too high, and its
-    gradient grows with the number of its inputs."""
+    """The last layer's rate as a multiple of the others': it alone has no BatchNorm that makes up for a rate too high,
+    and its gradient grows with the number of its inputs."""
     batch_size: int = 256
     smoothing: float = 0.1
     """The share of each label that is spread over all classes."""
@@ -178,7 +180,9 @@ class _Training:
 
     def _optimiser(self) -> torch.optim.SGD:
         settings, cuda = self.settings, self.device.type == "cuda"
-        output = {id(p) for p in self.model.get_submodule(output_name(self.model)).parameters()}
+        output: set[int] = set()
+        if settings.output_rate != 1:
+            output = {id(p) for p in self.model.get_submodule(output_name(self.model)).parameters()}
         groups = []
         for last, weights in product((False, True), repeat=2):
             groups.append({
@@ -186,7 +190,7 @@ class _Training:
                 "weight_decay": settings.weight_decay if weights else 0.0,
                 # On a GPU a tensor, which a captured step reads anew each time.
                 "lr": torch.zeros((), device=self.device) if cuda else 0.0,
-                "times": settings.output_rate if last else 1.0,
+                "rate_factor": settings.output_rate if last else 1.0,
             })  # fmt: skip
         momentum = settings.momentum
         return torch.optim.SGD(groups, momentum=momentum, nesterov=momentum > 0, fused=True if cuda else None)
@@ -225,9 +229,9 @@ class _Training:
     def _set_rate(self, rate: float) -> None:
         for group in self.optimiser.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * group["times"])
+                group["lr"].fill_(rate * group["rate_factor"])
             else:
-                group["lr"] = rate * group["times"]
+                group["lr"] = rate * group["rate_factor"]
 
     def step(self, batch: Tensor, model: Callable[[Tensor], Tensor]) -> None:
         """One step of the model, or of a compiled form of it; adds to the sums of cross-entropy and errors."""
@@ -275,10 +279,9 @@ class _Training:
         model = self.model
         if self.average is not None:
             model = self.average
-            if self.settings.batchnorm:
-                # Averaged weights are smaller than those on the way, whose statistics would not fit them.
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-                    update_bn(self._batches(), model)
+            # Averaged weights are smaller than those on the way, whose statistics would not fit them.
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+                update_bn(self._batches(), model)
         model = without_batchnorm(model) if self.settings.batchnorm else model
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
@@ -286,7 +289,7 @@ class _Training:
         return torch.randperm(len(self.y), generator=self.generator, device=self.device)
 
     def _batches(self) -> Generator[Tensor, None, None]:
-        """All examples, changed as in training."""
+        """All examples, augmented as in training; not mixed, since in the end they are not."""
         settings = self.settings
         self.generator.manual_seed(derived_seed(settings.seed, settings.epochs))
         for batch in self._order().split(settings.batch_size):
@@ -295,24 +298,14 @@ class _Training:
 
 
 class _CapturedStep:
-    """A step with a full batch as one CUDA graph: PyTorch takes longer to launch its kernels than a GPU to run them."""
+    """A step with a full batch as one CUDA graph."""
 
     def __init__(self, training: _Training):
         self.batch = torch.arange(training.settings.batch_size, device=training.device)
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(training.generator)
         model = torch.compile(training.model, dynamic=False)
+        step = partial(training.step, self.batch, model)
         before = training.state()
-        stream = torch.cuda.Stream(training.device)
-        stream.wait_stream(torch.cuda.current_stream())
-        with fastest_convolutions():
-            # Trial runs compile and warm up; what they changed is put back.
-            with torch.cuda.stream(stream):
-                for _ in range(3):
-                    training.step(self.batch, model)
-            torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(self.graph, stream=stream):
-                training.step(self.batch, model)
+        self.graph = captured(step, training.generator, torch.cuda.Stream(training.device), step)
         training.load(before)
 
     def __call__(self, batch: Tensor) -> None:
