@@ -134,8 +134,7 @@ class StochasticNetwork(nn.Module):
     def kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
         """:meth:`kl`, of the posterior with these means and rhos."""
         dtype = torch.float64 if exact else mean.dtype
-        # The scales are those that sampling uses, rounded as they are there: a root and a product of float32 are the
-        # same on every device.
+        # The scales are those that sampling uses, in its precision.
         law = (mean, scale_of(rho), self.prior_mean, scale_of(self.prior_rho))
         vectors = [v.to(dtype) for v in law]
         if self.distribution is GAUSSIAN:
