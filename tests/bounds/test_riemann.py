@@ -39,7 +39,13 @@ def true_probability(mean: list[float], variance: list[float]) -> mpf:
 @pytest.mark.parametrize(("mean", "variance"), CASES)
 def test_never_below_and_close(mean, variance):
     true = true_probability(mean, variance)
-    for cells, tolerance in ((64, 0.06), (1024, 0.004)):
+    # A rival of next to no variance makes a step, which lies within one cell.
+    steps = min(variance[1:]) < 1e-3 * variance[0]
+    for cells, tolerance in (
+        (64, 0.05 if steps else 6e-4),
+        (256, 0.015 if steps else 4e-5),
+        (2048, 0.002 if steps else 1e-6),
+    ):
         found = misclassification_upper(torch.tensor(mean), torch.tensor(variance), torch.tensor(0), cells=cells)
         assert mpf(found.item()) >= true - mpf(10) ** -15
         assert found.item() <= float(true) + tolerance
@@ -51,16 +57,29 @@ def test_random_outputs_against_the_quadrature():
     variance = torch.rand(200, 10, generator=generator, dtype=torch.float64)
     y = torch.randint(10, (200,), generator=generator)
     excess = misclassification_upper(mean, variance, y) - misclassification_probability(mean, variance, y, nodes=400)
-    assert excess.min() > -1e-9 and excess.mean() < 0.003
+    assert excess.min() > -1e-12 and excess.mean() < 3e-5
 
 
 def test_outputs_without_variance():
     y = torch.tensor([0, 1, 0])
     mean = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     found = misclassification_upper(mean, torch.zeros(3, 2), y)
-    assert found[0] < 1e-11 and found[1] == found[2] == 1.0
+    assert found[0] < 1e-10 and found[1] == found[2] == 1.0
 
 
 def test_shapes_that_do_not_fit():
     with pytest.raises(InvalidInput):
         misclassification_upper(torch.zeros(3, 2), torch.zeros(3, 3), torch.zeros(3))
+
+
+def test_steep_and_flat_rivals_at_every_number_of_cells():
+    """Ratios of the deviations from 1e-8 to 1e8, gaps to both sides: never below, and a number."""
+    generator = torch.Generator().manual_seed(1)
+    mean = 3 * torch.randn(2000, 4, generator=generator, dtype=torch.float64)
+    deviation = 10 ** (4 * torch.randn(2000, 4, generator=generator, dtype=torch.float64)).clamp(-8, 8)
+    y = torch.randint(4, (2000,), generator=generator)
+    fine = misclassification_upper(mean * deviation.amax(1, keepdim=True), deviation**2, y, cells=4096)
+    for cells in (1, 16, 100, 1024):
+        found = misclassification_upper(mean * deviation.amax(1, keepdim=True), deviation**2, y, cells=cells)
+        # More cells can only tell more, but for what does not line up.
+        assert bool(found.isfinite().all()) and bool((found >= fine - 2e-3).all())
