@@ -27,7 +27,6 @@ from pacbayes.networks.conversion import output_name
 from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, mixed, parse_augmentation
-from pacbayes.training.capture import captured
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, drain
 from pacbayes.training.settings import check_in_range, check_one_of, check_type
@@ -301,6 +300,8 @@ class _CapturedStep:
     """A step with a full batch as one CUDA graph."""
 
     def __init__(self, training: _Training):
+        from pacbayes.training.capture import captured  # it loads the compiler
+
         self.batch = torch.arange(training.settings.batch_size, device=training.device)
         model = torch.compile(training.model, dynamic=False)
         step = partial(training.step, self.batch, model)
