@@ -80,27 +80,31 @@ class GraphEngine:
     def _graph(self, what: str, size: int, steps: int) -> torch.cuda.CUDAGraph:
         key = (what, size, steps)
         if key not in self.graphs:
-            body = self._body(what, size)
+            body = self._body(what, size, steps)
             # The body stays with its graph: it holds buffers that the replays read.
-            self.graphs[key] = self._capture(body, steps), body
+            self.graphs[key] = self._capture(body), body
         return self.graphs[key][0]
 
-    def _body(self, what: str, size: int) -> Callable[[], None]:
+    def _body(self, what: str, size: int, steps: int) -> Callable[[], None]:
         stage = self.stage
-        positions = torch.arange(size, device=stage.device)
+        positions = torch.arange(size * steps, device=stage.device)
         # One short batch an epoch is not worth a compilation.
         methods = self.compiled if size == stage.settings.batch_size else {}
-        noise = torch.empty(self._noise_size(what, size), device=stage.device, dtype=stage.net.mean.dtype)
+        # Each step's part starts where compiled kernels can read it without a copy.
+        aligned = math.ceil(self._noise_size(what, size) / 64) * 64
+        noise = torch.empty((steps, aligned), device=stage.device, dtype=stage.net.mean.dtype)
 
         def body() -> None:
+            # For all steps at once: what is small costs a GPU its launch.
             noise.normal_(generator=self.generator)
-            batch = self.order[self.cursor + positions]
+            batches = self.order[self.cursor + positions].split(size)
             with _replaced(stage, methods):
-                if what == "risk":
-                    self.risk_sum.add_(stage.risk(batch, Tape(noise)).double(), alpha=size)
-                else:
-                    (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(noise))
-            self.cursor.add_(size)
+                for batch, normals in zip(batches, noise, strict=True):
+                    if what == "risk":
+                        self.risk_sum.add_(stage.risk(batch, Tape(normals)).double(), alpha=size)
+                    else:
+                        (stage.lambda_step if what == "lambda" else stage.step)(batch, Tape(normals))
+            self.cursor.add_(size * steps)
 
         return body
 
@@ -118,18 +122,14 @@ class GraphEngine:
             (self.stage.risk if what == "risk" else self.stage.measure)(self.order[:size], source)
         return used
 
-    def _capture(self, body: Callable[[], None], steps: int) -> torch.cuda.CUDAGraph:
+    def _capture(self, body: Callable[[], None]) -> torch.cuda.CUDAGraph:
         def trial() -> None:
             self.cursor.zero_()
             body()
 
-        def several() -> None:
-            for _ in range(steps):
-                body()
-
         saved = self.stage.state()
         with _tensor_cores(self.stage.settings.precision == "bf16"):
-            graph = captured(several, self.generator, self.stream, trial)
+            graph = captured(body, self.generator, self.stream, trial)
         self.stage.load(saved)
         return graph
 
