@@ -202,6 +202,12 @@ def test_a_record_without_a_bar_is_refused(tmp_path):
         experiments(tmp_path)
 
 
+def test_a_row_whose_name_cannot_be_asked_for_is_refused(tmp_path):
+    (tmp_path / "small.toml").write_text(RECORDS.replace('row = "of another day"', 'row = "of another day, later"'))
+    with pytest.raises(InvalidInput, match="comma"):
+        experiments(tmp_path)
+
+
 def test_a_row_that_fails_verification_does_not_count(tiny, tmp_path, monkeypatch):
     checks = [Check("arithmetic", "failed", "one and one are three")]
     monkeypatch.setattr("pacbayes.experiments.runner.verify_run", lambda run: checks)

@@ -101,7 +101,7 @@ def test_orthogonal_weights_are_orthogonal_with_zero_biases():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             weight = layer.weight.detach().double().flatten(1)
             gram = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
-            torch.testing.assert_close(gram, 2 * torch.eye(len(gram), dtype=torch.float64), rtol=0, atol=1e-5)
+            torch.testing.assert_close(gram, torch.eye(len(gram), dtype=torch.float64), rtol=0, atol=1e-5)
             assert not layer.bias.any()
 
 

@@ -117,6 +117,8 @@ def _read(path: Path) -> Experiment:
         if "grid" in content:
             content["rows"] = _grid_rows(content.pop("grid"))
         rows = tuple(row["row"] for row in content["rows"])
+        if any("," in row for row in rows):
+            raise ValueError("a row's name may have no comma: --rows separates names by commas")
         kind = content.get("kind", "training")
         if kind not in KINDS:
             raise ValueError(f"unknown kind {kind!r}: choose one of {', '.join(KINDS)}")

@@ -81,7 +81,8 @@ ARCHITECTURES = {
 def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default", seed: int = 0) -> nn.Sequential:
     """An architecture for examples of this shape, initialised from the seed.
 
-    ``init``: ``"default"`` is PyTorch's, ``"orthogonal"`` orthogonal weights (gain for ReLU) and zero biases.
+    ``init``: ``"default"`` is PyTorch's, ``"orthogonal"`` orthogonal weights and zero biases. These have no gain for
+    ReLU: with it the 15 layers fall silent in the first steps of cross-entropy at the paper's rate, and stay so.
 
     >>> sum(p.numel() for p in build("mnist-4", (1, 28, 28), 10).parameters())
     1199882
@@ -100,7 +101,7 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
         if init == "orthogonal":
             for layer in model.modules():
                 if isinstance(layer, nn.Conv2d | nn.Linear):
-                    nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
+                    nn.init.orthogonal_(layer.weight)
                     assert layer.bias is not None
                     nn.init.zeros_(layer.bias)
         if any(isinstance(module, Scattering) for module in model.modules()):

@@ -17,6 +17,9 @@ SAMPLINGS = ("shared", "independent", "mixed", "mean")
 # Keeps the root's slope finite where an input is all zeros and there is no bias.
 _VARIANCE_FLOOR = 1e-24
 
+# Weights of a layer whose matrix product takes a GPU as long to start as to run.
+_SMALL_PRODUCT = 8192
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -131,11 +134,9 @@ class StochasticLinear(StochasticLayer):
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the output given x [batch, in], the weights independent: M and V of Algorithm 1."""
         weight, bias = self.weight, self.bias
-        if not x.is_cuda:
-            mean = F.linear(x, weight.mean, bias.mean if bias else None)
-            return mean, F.linear(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
-        # One product alone leaves most of a GPU idle: both at once.
-        return _both_products(x, weight, bias)
+        product = _product if x.is_cuda and torch.compiler.is_compiling() else F.linear
+        mean = product(x, weight.mean, bias.mean if bias else None)
+        return mean, product(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
 
 
 class OutputLinear(StochasticLinear):
@@ -159,11 +160,12 @@ class OutputLinear(StochasticLinear):
             return mean
 
 
-def _both_products(x: Tensor, weight: Moments, bias: Moments | None) -> tuple[Tensor, Tensor]:
-    """Mean and variance of ``x @ weight.T + bias``, as one batch of two matrix products."""
-    weights = torch.stack((weight.mean, weight.scale.square()))
-    mean, variance = torch.stack((x, x.square())) @ weights.transpose(1, 2)
-    return (mean + bias.mean, variance + bias.scale.square()) if bias else (mean, variance)
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``F.linear``, as a sum where it is small: a compiler joins that with what comes before and after."""
+    if weight.numel() > _SMALL_PRODUCT:
+        return F.linear(x, weight, bias)
+    out = (x.unsqueeze(1) * weight).sum(-1)
+    return out if bias is None else out + bias
 
 
 class StochasticConv(StochasticLayer):

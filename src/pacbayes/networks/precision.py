@@ -17,9 +17,7 @@ def full_precision() -> Iterator[None]:
 
 @contextmanager
 def fastest_convolutions() -> Iterator[None]:
-    """Let a GPU try all its kernels for each convolution and keep the fastest: for training, where sizes stay."""
+    """Let a GPU try its kernels for each convolution and keep the fastest: for training, where sizes stay the same."""
     now = torch.backends.cudnn
-    with now.flags(
-        enabled=True, benchmark=True, benchmark_limit=0, deterministic=now.deterministic, allow_tf32=now.allow_tf32
-    ):
+    with now.flags(enabled=True, benchmark=True, deterministic=now.deterministic, allow_tf32=now.allow_tf32):
         yield
