@@ -16,7 +16,7 @@ from small_nets import mean_z, normals, seeded, shaken, squared_deviations, two_
 from torch import nn
 
 from pacbayes.networks import DISTRIBUTIONS, StochasticNetwork, stochastic
-from pacbayes.networks.layers import Draw, _product
+from pacbayes.networks.layers import Draw
 
 MODES = ["shared", "independent", "mixed"]
 # Two-sided, 5.7 standard errors: 1.2e-8 for each comparison, so that 80 of them fail by chance with 1e-6.
@@ -362,13 +362,3 @@ def test_no_dropout_is_the_default():
     net = stochastic(two_layers().float())
     x = torch.ones(2, 3)
     assert torch.equal(net(x, "shared", seeded(1)), net(x, "shared", seeded(1), dropout=0.0))
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (128, 65)], ids=["small", "large"])
-@pytest.mark.parametrize("with_bias", [False, True])
-def test_a_product_as_a_sum_is_the_product(shape, with_bias):
-    """What a GPU does in compiled steps; large ones stay products."""
-    x = torch.randn(5, shape[1], generator=seeded(0))
-    weight, bias = torch.randn(shape, generator=seeded(1)), torch.randn(shape[0], generator=seeded(2))
-    out = _product(x, weight, bias if with_bias else None)
-    torch.testing.assert_close(out, x @ weight.T + (bias if with_bias else 0))

@@ -17,9 +17,6 @@ SAMPLINGS = ("shared", "independent", "mixed", "mean")
 # Keeps the root's slope finite where an input is all zeros and there is no bias.
 _VARIANCE_FLOOR = 1e-24
 
-# Weights of a layer whose matrix product takes a GPU as long to start as to run.
-_SMALL_PRODUCT = 8192
-
 
 @dataclass(frozen=True)
 class Draw:
@@ -134,9 +131,8 @@ class StochasticLinear(StochasticLayer):
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the output given x [batch, in], the weights independent: M and V of Algorithm 1."""
         weight, bias = self.weight, self.bias
-        product = _product if x.is_cuda and torch.compiler.is_compiling() else F.linear
-        mean = product(x, weight.mean, bias.mean if bias else None)
-        return mean, product(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
+        mean = F.linear(x, weight.mean, bias.mean if bias else None)
+        return mean, F.linear(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
 
 
 class OutputLinear(StochasticLinear):
@@ -158,14 +154,6 @@ class OutputLinear(StochasticLinear):
             self._check(x, own_draws=True)
             mean, self.variance = self.moments(x)
             return mean
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``F.linear``, as a sum where it is small: a compiler joins that with what comes before and after."""
-    if weight.numel() > _SMALL_PRODUCT:
-        return F.linear(x, weight, bias)
-    out = (x.unsqueeze(1) * weight).sum(-1)
-    return out if bias is None else out + bias
 
 
 class StochasticConv(StochasticLayer):
