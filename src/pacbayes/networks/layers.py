@@ -155,6 +155,16 @@ class OutputLinear(StochasticLinear):
             mean, self.variance = self.moments(x)
             return mean
 
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        weight, bias = self.weight, self.bias
+        if not x.is_cuda:
+            return super().moments(x)
+        # So few outputs that a GPU spends its time on starting kernels: both products at once. For larger layers that
+        # is slower, by a third for a whole step of the 15 layers.
+        weights = torch.stack((weight.mean, weight.scale.square()))
+        mean, variance = torch.stack((x, x.square())) @ weights.transpose(1, 2)
+        return (mean + bias.mean, variance + bias.scale.square()) if bias else (mean, variance)
+
 
 class StochasticConv(StochasticLayer):
     """Conv1d, Conv2d or Conv3d, every option of the original kept."""
