@@ -69,7 +69,9 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: t
 
 DataPlace = Annotated[
     str | None,
-    typer.Option(help="Where the data are now: a .npz file, or a folder with the dataset. [default: as trained]"),
+    typer.Option(
+        help="Where the data are now: a .npz or .csv file, or a folder with the dataset. [default: as trained]"
+    ),
 ]
 
 

@@ -21,7 +21,11 @@ def reproduce(
     ] = False,
     rows: Annotated[str | None, typer.Option(help="Only these rows, separated by commas. [default: all]")] = None,
     schedule: Annotated[
-        str, typer.Option(help="paper (its protocol) or short (another schedule or batch size, nothing else).")
+        str,
+        typer.Option(
+            help="paper (its protocol) or short (fewer epochs, with rates, batch and optimiser to match); records and "
+            "hold-out rows have one of their own."
+        ),
     ] = "paper",
     concurrent: Annotated[int, typer.Option(min=1, help="Trainings at a time on the device.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every row.")] = 0,
@@ -35,7 +39,7 @@ def reproduce(
         "runs/reproduce"
     ),
 ) -> None:
-    """Run a table or figure of the paper, and append each finished row to results/ID.jsonl.
+    """Run a table or figure of the paper, or records, and append each finished row to results/ID.jsonl.
 
     Rows that are there already are not run again; a row that was cut off goes on where it was.
     """

@@ -143,7 +143,7 @@ def train(
     """Train a prior and a posterior, and leave them in a run folder.
 
     'pacbayes train --data digits --out RUN' alone is sensible. A run that was stopped goes on with --resume
-    and ends in the same bytes. Every setting of every stage can be given in a TOML file (--config); the
+    and ends, on a CPU, in the same bytes. Every setting of every stage can be given in a TOML file (--config); the
     configuration in effect is saved as RUN/config.toml.
     """
     flags = {

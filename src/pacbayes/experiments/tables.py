@@ -18,9 +18,10 @@ _HEADINGS = (
 _COLUMNS = ("empirical_risk", "test_error", "penalty", "risk_bound")
 _INTRODUCTION = (
     "Made by `pacbayes reproduce --tables` from the `.jsonl` files in this folder, which hold every number with its "
-    "configuration, seed, machine, time and commit. Each cell is ours, then the paper's. Bounds hold with probability "
-    "at least 96.5 % over the draw of the data (delta = .025, delta' = .01), by equation (final_bound) of the paper; "
-    "they are rounded up."
+    "seed, machine, time and commit, all but the oldest also with their whole configuration. Bounds hold with "
+    "probability at least 96.5 % over the draw of the data, and are rounded up. In the paper's tables a cell is ours, "
+    "then the paper's, and bounds are those of its section 3.5 (delta = .025, delta' = .01); records and hold-out rows "
+    "have other bounds, at the confidence shown."
 )
 
 
