@@ -11,10 +11,17 @@ import json
 import math
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pacbayes.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 # O_NONBLOCK: opening a pipe would wait for a writer. Where a system lacks a flag, the check of the kind remains.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
@@ -33,6 +40,25 @@ def write_atomically(path: Path, content: bytes) -> None:
         neighbour.replace(path)
     finally:
         neighbour.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuse to work in a folder where another process does; a process that dies lets go of it."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"another process is at work in {folder}: wait for it, or take another folder") from None
+        except OSError:
+            pass  # some network drives have no locks
+        yield
+    finally:
+        os.close(handle)
 
 
 def read_plain_file(path: Path, limit: int) -> bytes:

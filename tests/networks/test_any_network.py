@@ -289,6 +289,17 @@ def test_an_output_layer_applied_twice_is_refused():
         net(torch.zeros(3, 4))
 
 
+def test_only_a_layer_that_is_applied_twice_does_without_its_rule():
+    model = Way(
+        lambda net, x: net.out(net.once(net.twice(net.twice(x)))),
+        **linears(twice=nn.Linear(4, 4), once=nn.Linear(4, 4)),
+    )
+    net = stochastic(model, output="out")
+    net(torch.zeros(3, 4))
+    drawn = {row.name: row.drawn for row in net.audit().rows}
+    assert drawn["twice.weight"] == "as a whole" and drawn["once.weight"] == "Linear"
+
+
 def test_a_model_with_more_outputs_than_examples_is_refused():
     net = stochastic(nn.Sequential(nn.Flatten(0, 1), nn.Linear(4, 2)))
     with pytest.raises(UnsupportedModel, match="5 outputs for 1 examples"):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 import pacbayes as pb
 from pacbayes.networks import standardisation as module
+from pacbayes.networks.shaping import data_behind
 
 
 def table(m=60, seed=0):
@@ -56,7 +57,7 @@ def test_what_it_was_fitted_on_is_no_bound_data():
     net = pb.stochastic(pb.standardise(model, prior_data))
     assert pb.certify(net, bound_data, draws=10).risk_bound <= 1
     # The copy of the model inside holds no data.
-    assert all(getattr(part, "fitted_on", None) is None for part in net.model.modules())
+    assert not data_behind(net.model)
 
 
 def test_it_is_fixed_with_the_prior(tmp_path):

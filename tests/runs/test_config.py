@@ -104,6 +104,8 @@ def test_each_stage_has_a_seed_of_its_own_whatever_else_is_trained():
         ("seed = -1", "seed"),
         ("seed = true", "seed"),
         ('prior = "none"', "prior 'none'"),
+        ("expected_kl = 5.0", "expected_kl goes with"),
+        ('[posterior]\nsampling = "mean"', "sampling 'mean'"),
         ("prior_fraction = 1.0", "prior_fraction"),
         ("prior_fraction = 0", "prior_fraction"),
         ("prior_fraction = nan", "prior_fraction"),

@@ -18,7 +18,7 @@ from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import build, standardise, stochastic
 from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network
-from pacbayes.runs.folder import new_network
+from pacbayes.runs.folder import FILES, new_network, training_data
 from pacbayes.seeds import derived_seed
 from pacbayes.training import fit
 
@@ -218,6 +218,28 @@ def test_nothing_is_written_for_a_configuration_that_cannot_run(options, config,
     with pytest.raises((InvalidInput, DataError)):
         train_run(config.with_options(options), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_network_larger_than_a_run_folder_is_refused_before_it_is_trained(config, tmp_path, monkeypatch):
+    monkeypatch.setitem(FILES, "prior.safetensors", 200)
+    with pytest.raises(InvalidInput, match=r"weights, more than a run folder holds"):
+        train_run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_processes_do_not_train_in_one_folder(config, tmp_path):
+    run = train_run(config, tmp_path / "run")
+    run.weights_file("posterior").unlink()
+    with run.alone(), pytest.raises(RunError, match="another process is at work"):
+        train_run(config, run.path, resume=True)
+
+
+def test_the_data_are_read_once(config, tmp_path, monkeypatch):
+    reads = []
+    monkeypatch.setattr("pacbayes.runs.train.training_data", lambda c: reads.append(c) or training_data(c))
+    monkeypatch.setattr(RunFolder, "data", lambda *args: pytest.fail("read again"))
+    train_run(config, tmp_path / "run")
+    assert len(reads) == 1
 
 
 @pytest.mark.parametrize("prior", ["data-free", "learnt"])

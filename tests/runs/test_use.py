@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from pacbayes.bounds import clopper_pearson_upper
+from pacbayes.bounds.majority import vote_rules
 from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
 from pacbayes.data import load
-from pacbayes.errors import InvalidInput, PacBayesError
+from pacbayes.errors import InvalidInput, PacBayesError, RunError
 from pacbayes.runs import certify_run, predict_run, train_run, trained_network
 
 
@@ -30,6 +31,17 @@ def test_the_certificate_is_that_of_the_trained_network(certified):
     # At the confidence of the certificate, so that the two can be compared.
     assert evaluation.holdout_bound == holdout_bound(net, bound_data, delta=0.05 + 0.02, seed=4)
     assert json.loads((certified.path / "evaluation.json").read_text()) == vars(evaluation)
+
+
+def test_two_processes_do_not_certify_one_run_at_a_time(certified, tmp_path):
+    with certified.alone(), pytest.raises(RunError, match="another process is at work"):
+        certify_run(certified, draws=50)
+    certify_run(certified, draws=50, test_draws=2)
+
+
+def test_a_vote_of_more_than_can_be_drawn_is_refused():
+    with pytest.raises(InvalidInput, match="from 1 to 100000, and is 1000000000000"):
+        vote_rules(10**12)
 
 
 def test_a_data_free_prior_has_no_holdout_bound(tiny, data_file, tmp_path):

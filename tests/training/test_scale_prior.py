@@ -16,6 +16,7 @@ from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.distributions import SCALE_FLOOR, scale_of
 from pacbayes.training import PriorScale
+from pacbayes.training.scale_prior import _FINEST_STEP, _LARGEST_POWER, _largest
 
 
 def ordinary_network(x: Tensor, y: Tensor, model: nn.Module, steps: int = 150) -> nn.Module:
@@ -151,3 +152,10 @@ def test_from_an_ordinary_network_to_a_certificate():
     scale_prior(net, prior_data, tolerance=0.01)
     fit(net, bound_data, epochs=5, rate=0.002, batch_size=64)
     assert certify(net, bound_data, draws=5000, seed=0).risk_bound < 0.15
+
+
+@pytest.mark.parametrize("limit", [-100.0, -3.3, 0.0, 5.1, 100.0])
+def test_the_largest_number_that_fits(limit):
+    found = _largest(lambda power: power <= limit)
+    reach = float(_LARGEST_POWER)
+    assert found == reach if limit > reach else found <= max(limit, -reach) <= found + _FINEST_STEP

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 
 from pacbayes.errors import InvalidInput
 
+MOST_VOTERS = 100_000
+"""So many networks have to be drawn for each prediction; the record that says so may come from anywhere."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -29,6 +32,6 @@ class Rule:
 
 def vote_rules(voters: int) -> dict[str, Rule]:
     """The three ways, for a vote of this many networks drawn anew for each prediction."""
-    if type(voters) is not int or voters < 1:
-        raise InvalidInput(f"voters must be a whole number of at least 1, and is {voters!r}")
+    if type(voters) is not int or not 1 <= voters <= MOST_VOTERS:
+        raise InvalidInput(f"voters must be a whole number from 1 to {MOST_VOTERS}, and is {voters!r}")
     return {"twice": Rule(2, 1), "pairs": Rule(4, 2), "vote": Rule(1, voters)}

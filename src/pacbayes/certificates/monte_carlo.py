@@ -270,7 +270,8 @@ def network_errors(net: StochasticNetwork, data: Data) -> int:
     size = chunk_size(net, data, per_example_weights=False)
     chunks = zip(data.x.split(size), data.y.split(size), strict=True)
     device = net.mean.device
-    return sum(int(_wrong(net(x.to(device), "mean"), y.to(device)).sum()) for x, y in chunks)
+    with full_precision():
+        return sum(int(_wrong(net(x.to(device), "mean"), y.to(device)).sum()) for x, y in chunks)
 
 
 @torch.no_grad()

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import NoReturn
 
+import torch
+
 from pacbayes import processes
 from pacbayes.cli.app import app
 from pacbayes.cli.progress import printable
@@ -18,7 +20,12 @@ def main() -> None:
         app()
     except PacBayesError as error:
         _fail(str(error))
-    except MemoryError:
+    except (MemoryError, torch.OutOfMemoryError):
+        _fail("there is not enough memory for this")
+    except RuntimeError as error:
+        # What PyTorch says where a CPU's memory is not enough.
+        if "can't allocate memory" not in str(error):
+            raise
         _fail("there is not enough memory for this")
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}")

@@ -18,7 +18,7 @@ from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.cli.bench import bench
 from pacbayes.cli.compare import card, compare
-from pacbayes.cli.progress import TrainingBar, errors, fraction_bar, printable, together
+from pacbayes.cli.progress import TrainingBar, fraction_bar, printable, tell, together
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
 from pacbayes.cli.store import store
@@ -244,9 +244,9 @@ def predict(
     else:
         out.write_text(table.getvalue(), encoding="utf-8")
     if certificate is not None:
-        errors.print(certificate.sentence(), highlight=False)
+        tell(certificate.sentence())
     else:
-        errors.print(f"No certificate yet: run 'pacbayes certify {run}'.", highlight=False)
+        tell(f"No certificate yet: run 'pacbayes certify {run}'.")
 
 
 app.command()(compare)

@@ -33,6 +33,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:2000])
 
 
+def tell(text: str) -> None:
+    """Lines beside the output proper, as they are: brackets in them are no markup."""
+    for line in text.splitlines():
+        errors.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+
 class TrainingBar:
     """One bar a stage. Where the output is no terminal, a line for about every tenth of a stage."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pacbayes.cli.progress import errors
+from pacbayes.cli.progress import tell
 from pacbayes.errors import InvalidInput
 from pacbayes.experiments import Experiment, Row, experiments, referred, reproduce_affine, write_tables
 from pacbayes.experiments import reproduce as reproduce_rows
@@ -55,10 +55,7 @@ def reproduce(
     if experiment not in known:
         raise InvalidInput(f"there is no experiment {experiment!r}: choose one of {', '.join(known)}")
     chosen = known[experiment]
-    names = [name.strip() for name in rows.split(",")] if rows else list(chosen.rows)
-
-    def say(line: str) -> None:
-        errors.print(line, highlight=False)
+    names = list(dict.fromkeys(name.strip() for name in rows.split(","))) if rows else list(chosen.rows)
 
     def configured(of: Experiment, name: str) -> Row:
         row = of.configured(name, schedule, seed, device)
@@ -68,10 +65,10 @@ def reproduce(
         for name in names:
             entry, of = chosen.entry(name), configured(*referred(known, chosen, name))
             realisations = chosen.content["realisations"]
-            reproduce_affine(experiment, name, of, realisations, entry["paper"], work, results, say)
+            reproduce_affine(experiment, name, of, realisations, entry["paper"], work, results, tell)
         print(f"Results: {results / experiment}.jsonl")
         return
     pairs = [referred(known, chosen, name) if chosen.kind == "headline" else (chosen, name) for name in names]
     wanted = [configured(*pair) for pair in pairs]
-    reproduce_rows(wanted, work, results, concurrent=concurrent, say=say)
+    reproduce_rows(wanted, work, results, concurrent=concurrent, say=tell)
     print(f"Results: {', '.join(sorted({f'{results / row.experiment}.jsonl' for row in wanted}))}")

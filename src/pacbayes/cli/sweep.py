@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pacbayes.cli.progress import errors, printable
+from pacbayes.cli.progress import errors, printable, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.sweeps import LocalWorkers, Progress, RayWorkers, Specification, run_sweep
 from pacbayes.sweeps.results import ranked, shown
@@ -59,7 +59,7 @@ def sweep(
     if what.is_dir() and not file.is_file():
         raise InvalidInput(f"{what} is not the folder of a sweep: it has no {FILE}")
     specification = Specification.read(file)
-    errors.print(str(specification.charge), highlight=False)
+    tell(str(specification.charge))
     with _LiveTable(specification) as table:
         result = run_sweep(
             file,
@@ -108,8 +108,7 @@ class _LiveTable:
                 self.said.add(each.trial.number)
                 number, bound, *values, state = rows[each.trial.number]
                 named = ", ".join(f"{name} {value}" for name, value in zip(self.axes, values, strict=True))
-                line = printable(f"trial {number}: bound {bound}, {named}: {state}")
-                errors.print(line, highlight=False, markup=False, soft_wrap=True)
+                tell(f"trial {number}: bound {bound}, {named}: {state}")
 
     def _row(self, each: Progress) -> tuple[str, ...]:
         trial = each.trial

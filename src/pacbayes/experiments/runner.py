@@ -31,6 +31,8 @@ from pacbayes.training.settings import Settings
 
 Say = Callable[[str], None]
 
+_CHECKPOINT_SECONDS = 20.0
+
 
 def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int = 1, say: Say = print) -> None:
     """Train and certify each row that has no result yet; an interrupted row goes on where its run folder stands.
@@ -80,19 +82,16 @@ def reproduce_affine(
 
 def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None, None]:
     run = _folder(row, work)
-    start = time.monotonic()
     yield from _trained(run, row, say)
-    if row.config.device.startswith("cuda"):
-        torch.cuda.synchronize()
-    trained = time.monotonic() - start
     start = time.monotonic()
     certificate, evaluation = certify_run(
         run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed, **row.certificate
     )
     certified = time.monotonic() - start
-    net, bound_data = trained_network(run)
-    failure = (certificate.delta + certificate.mc_delta) / certificate.priors
-    learnt = evaluation.holdout_bound is not None
+    holdout_mean = None
+    if evaluation.holdout_bound is not None:
+        failure = (certificate.delta + certificate.mc_delta) / certificate.priors
+        holdout_mean = holdout_bound(*trained_network(run), delta=failure, drawn=False)
     found = verify_run(run)
     checks = dict(Counter(check.status for check in found))
     if wrong := [f"{check.name}: {check.detail}" for check in found if check.status == FAILED]:
@@ -104,8 +103,8 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
         **{name: value for name, value in asdict(certificate).items() if not name.endswith("fingerprint")},
         "test_error": evaluation.test_error, "test_error_sd": evaluation.test_error_sd,
         "test_draws": evaluation.test_draws, "holdout_bound": evaluation.holdout_bound,
-        "holdout_mean": holdout_bound(net, bound_data, delta=failure, drawn=False) if learnt else None,
-        "train_seconds": round(trained, 2), "certify_seconds": round(certified, 2),
+        "holdout_mean": holdout_mean,
+        "train_seconds": round(_seconds_so_far(run), 2), "certify_seconds": round(certified, 2),
         "seed": row.config.seed, **_provenance(row), "asked": _asked(row), "paper": row.paper,
     })  # fmt: skip
     compared = "".join(
@@ -127,8 +126,37 @@ def _folder(row: Row, work: Path) -> RunFolder:
 
 
 def _trained(run: RunFolder, row: Row, say: Say) -> Generator[None, None, None]:
-    if not run.weights_file("posterior").is_file():
-        yield from training_run(run, 20.0, _watch(f"{row.experiment}, {row.row}, {row.schedule}", say))
+    if run.weights_file("posterior").is_file():
+        return
+    before, start, written = _seconds_so_far(run), time.monotonic(), 0.0
+    tell = _watch(f"{row.experiment}, {row.row}, {row.schedule}", say)
+
+    def clock() -> float:
+        """Note the seconds spent on this training, also by processes before this one."""
+        spent = time.monotonic() - start
+        write_atomically(_seconds_file(run), f"{before + spent}\n".encode())
+        return spent
+
+    def watch(stage: str, total: int, epoch: Any) -> None:
+        nonlocal written
+        if time.monotonic() - start - written > _CHECKPOINT_SECONDS:
+            written = clock()
+        tell(stage, total, epoch)
+
+    yield from training_run(run, _CHECKPOINT_SECONDS, watch, device=row.config.device)
+    if row.config.device.startswith("cuda"):
+        torch.cuda.synchronize(row.config.device)
+    clock()
+
+
+def _seconds_file(run: RunFolder) -> Path:
+    """Beside the run, which holds nothing but what is verified."""
+    return run.path.with_name(f"{run.path.name}.seconds")
+
+
+def _seconds_so_far(run: RunFolder) -> float:
+    file = _seconds_file(run)
+    return float(file.read_text("utf-8")) if file.is_file() else 0.0
 
 
 def _watch(label: str, say: Say) -> Watch:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.precision import full_precision
+from pacbayes.networks.shaping import forget_data, remember_data
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
 
@@ -48,6 +49,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         layer, result, run = whole.output_layer, _head_network(whole), partial(whole, sampling="mean")
     else:
         layer = result = _part(whole, head)
+        remember_data(result, forget_data(whole))
     like = next(whole.parameters(), data.x[:1])
     run(data.x[:1].to(like))  # a stochastic network looks at its model first
     calls: list[tuple[tuple[Any, ...], Any]] = []

@@ -80,7 +80,8 @@ class StochasticLayer(nn.Module):
         del self.draw, self.weight, self.bias
 
     def _check(self, x: Tensor, *, own_draws: bool) -> None:
-        if self.used:
+        # The means are the same each time; but of two outputs one would be lost.
+        if self.used and (self.draw.sampling != "mean" or isinstance(self, OutputLinear)):
             raise UnsupportedModel(
                 f"{self.name} is applied more than once in a pass, which would draw its weights anew each time: give "
                 "each use a layer of its own"

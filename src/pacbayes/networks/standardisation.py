@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.data import Data, as_data
+from pacbayes.networks.shaping import remember_data
 
 # Below this a feature counts as constant: nothing to divide by.
 _SMALLEST = 1e-30
@@ -26,7 +27,6 @@ class Standardisation(nn.Module):
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("deviation", deviation)
-        self.fitted_on: Data | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.deviation
@@ -45,7 +45,7 @@ def standardise(model: nn.Module, data: Any) -> nn.Sequential:
     """
     data = as_data(data)
     layer = Standardisation(*moments(data))
-    layer.fitted_on = data
+    remember_data(layer, [data])
     return behind(layer, model)
 
 
@@ -71,12 +71,3 @@ def scaling_of(model: nn.Module) -> Standardisation:
     layer = model.get_submodule("scaling")
     assert isinstance(layer, Standardisation)
     return layer
-
-
-def forget_data(model: nn.Module) -> list[Data]:
-    """The data that layers of the model were fitted on; the layers let go of them."""
-    layers = [module for module in model.modules() if isinstance(module, Standardisation)]
-    found = [layer.fitted_on for layer in layers if layer.fitted_on is not None]
-    for layer in layers:
-        layer.fitted_on = None
-    return found

@@ -31,7 +31,7 @@ from pacbayes.networks.divergence import profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.standardisation import forget_data
+from pacbayes.networks.shaping import forget_data
 
 
 def stochastic(
@@ -104,7 +104,7 @@ class StochasticNetwork(nn.Module):
         self._binding = Binding(model, parameters, output)
         self._passes = Passes(self._binding)
         self.model = self._binding.model.eval()
-        # For the record, and to notice bound data that had shaped the prior: what fit() has used so far.
+        # To notice bound data that had shaped the prior: what shaped the model, and then what fit() used.
         self.objective = "none"
         self.trained_on: list[Any] = [*forget_data(model)]
         self.freeze_prior()

@@ -56,45 +56,48 @@ def certify_run(
     """Write ``certificate.json`` and ``evaluation.json`` into the run folder; a single network's weights too.
 
     Single networks drawn earlier are counted, by the journal; priors to choose among, by config.toml. ``data`` is where
-    the data are now, if not where config.toml says: a .npz file, or a folder with the dataset.
+    the data are now, if not where config.toml says: a .npz or .csv file, or a folder with the dataset.
     """
-    check_files(run, EVENTS["trained"])
-    net, bound_data = trained_network(run, device, data)
-    net.single_draws = singles_drawn(run)
-    test = test_data(run.config().with_data_at(data), bound_data.shape)
-    if test is not None and any(test.overlaps(seen) for seen in net.prior_trained_on if run.config().prior_data):
-        test = None  # the prior has seen them
-    certificate = certify(
-        net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws, budget=budget,
-        sampling=sampling, limit=limit, voters=voters, priors=run.config().priors, seed=seed, progress=progress,
-    )  # fmt: skip
-    if processes.first():
-        forget_derived_files(run)
-        if predictor == "single":
-            export_single(net, certificate, run.single_file)
-            note(run, "drawn")
-        certificate.save(run.certificate_file)
-        note(run, "certified", certificate.risk_bound)
+    with run.alone():
+        check_files(run, EVENTS["trained"])
+        net, bound_data = trained_network(run, device, data)
+        net.single_draws = singles_drawn(run)
+        test = test_data(run.config().with_data_at(data), bound_data.shape)
+        if test is not None and any(test.overlaps(seen) for seen in net.prior_trained_on if run.config().prior_data):
+            test = None  # the prior has seen them
+        certificate = certify(
+            net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws,
+            budget=budget, sampling=sampling, limit=limit, voters=voters, priors=run.config().priors, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+        if processes.first():
+            forget_derived_files(run)
+            if predictor == "single":
+                export_single(net, certificate, run.single_file)
+                note(run, "drawn")
+            certificate.save(run.certificate_file)
+            note(run, "certified", certificate.risk_bound)
 
-    holdout = None
-    if run.config().learns_prior:
-        failure = certificate.delta + certificate.mc_delta
-        holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=seed)
-    error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
-    evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
-    if processes.first():
-        write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
-        note(run, "evaluated")
-    return certificate, evaluation
+        holdout = None
+        if run.config().learns_prior:
+            failure = certificate.delta + certificate.mc_delta
+            holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=seed)
+        error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
+        evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
+        if processes.first():
+            write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
+            note(run, "evaluated")
+        return certificate, evaluation
 
 
 def certify_run_classes(
     run: RunFolder, *, device: str | None = None, data: str | None = None, **options: Any
 ) -> ClassCertificate:
     """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certificates.certify_classes`."""
-    check_files(run, EVENTS["trained"])
-    issued = certify_classes(*trained_network(run, device, data), priors=run.config().priors, **options)
-    if processes.first():
-        issued.save(run.path / "classes.json")
-        note(run, "classes certified")
-    return issued
+    with run.alone():
+        check_files(run, EVENTS["trained"])
+        issued = certify_classes(*trained_network(run, device, data), priors=run.config().priors, **options)
+        if processes.first():
+            issued.save(run.path / "classes.json")
+            note(run, "classes certified")
+        return issued

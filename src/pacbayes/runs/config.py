@@ -72,10 +72,8 @@ class Config:
                 check_type(item.name, getattr(self, item.name), type(item.default))
         check_seed(self.seed)
         check_priors(self.priors)
-        if self.prior not in PRIORS:
-            raise InvalidInput(f"unknown prior {self.prior!r}: choose one of {', '.join(PRIORS)}")
-        if self.scaling not in SCALINGS:
-            raise InvalidInput(f"unknown scaling {self.scaling!r}: choose one of {', '.join(SCALINGS)}")
+        check_one_of("prior", self.prior, PRIORS)
+        check_one_of("scaling", self.scaling, SCALINGS)
         if self.scaling == "prior-data" and not self.learns_prior:
             raise InvalidInput(
                 "a data-free prior has no prior data to scale by, and scaled by the bound data there is no valid "
@@ -95,6 +93,10 @@ class Config:
             )
         if not 0 <= self.held_back < 1:
             raise InvalidInput(f"held_back must lie in [0, 1), and is {self.held_back}")
+        if self.expected_kl and not (self.expected_risk or self.held_back):
+            raise InvalidInput(
+                "expected_kl goes with expected_risk or held_back, which choose Catoni's C together with it"
+            )
         if self.held_back and (self.expected_risk or not self.learns_prior):
             raise InvalidInput("held_back is for learnt priors, and goes in place of expected_risk: give one of them")
         if self.pretraining is not None and self.pretraining.method != "CE":
@@ -153,8 +155,7 @@ class Config:
         known = {f.name for f in fields(self)}
         changes: dict[str, Any] = {}
         for name, value in options.items():
-            if name not in known:
-                raise InvalidInput(f"unknown option {name!r}: choose one of {', '.join(sorted(known))}")
+            check_one_of("option", name, sorted(known))
             changes[name] = self._stage(name, value) if name in TABLES else value
         return replace(self, **changes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split
 from pacbayes.data.pixels import Pixels
 from pacbayes.errors import InvalidInput, MissingData, RunError
-from pacbayes.files import read_plain_file, sha256, strict_json, write_atomically
+from pacbayes.files import alone_in, read_plain_file, sha256, strict_json, write_atomically
 from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.standardisation import standardised
@@ -92,6 +93,10 @@ class RunFolder:
 
     def checkpoint_file(self, stage: str) -> Path:
         return self.path / f"checkpoint-{stage}.safetensors"
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keeps other processes from training or certifying here; those that torchrun started are one."""
+        return alone_in(self.path) if processes.first() else nullcontext()
 
     @classmethod
     def open(cls, path: Path, *, finished: bool = True) -> RunFolder:

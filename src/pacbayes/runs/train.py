@@ -15,7 +15,7 @@ from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.files import sha256, write_atomically
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import RunFolder, network_of, new_model, new_network, training_data
+from pacbayes.runs.folder import FILES, RunFolder, SplitData, network_of, new_model, new_network, training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import start_journal
 from pacbayes.runs.weights import written_weights
@@ -63,13 +63,18 @@ def train_run(
         raise InvalidInput("some of the prior data are among the training data, and all of these are bound data")
     if config.ordinary is not None:
         check_ordinary(data.bound.shape, config.ordinary)
+    if 2 * net.mean.nbytes > 0.99 * FILES["prior.safetensors"]:
+        raise InvalidInput(
+            f"the network has {len(net.mean)} weights, more than a run folder holds: take a smaller one, or draw the "
+            "last layer alone (drawn = 'last')"
+        )
     for name, settings in config.stages().items():
         check_fit(net, data.bound if name == "posterior" or prior_data is None else prior_data, settings)
     run = RunFolder(path)
     if processes.first():
         RunFolder.create(path, config, data, overwrite=overwrite)
     processes.barrier()
-    drain(training_run(run, checkpoint_seconds, watch))
+    drain(training_run(run, checkpoint_seconds, watch, data=data))
     return run
 
 
@@ -80,15 +85,23 @@ def _begun(config: Config, path: Path) -> bool:
 
 
 def training_run(
-    run: RunFolder, checkpoint_seconds: float = 10.0, watch: Watch | None = None
+    run: RunFolder,
+    checkpoint_seconds: float = 10.0,
+    watch: Watch | None = None,
+    *,
+    data: SplitData | None = None,
+    device: str | None = None,
 ) -> Generator[None, None, None]:
-    """The training of a run folder from where it stands, pausing whenever an epoch has been started."""
-    config = run.config()
-    parts = run.data()
+    """The training of a run folder from where it stands, pausing whenever an epoch has been started.
+
+    ``data``, if they are in memory already; ``device``, if it is not the one that the run was begun on.
+    """
+    config = run.config().with_options({} if device is None else {"device": device})
+    parts = run.data() if data is None else data
     prior_data, held = _held_back(config, parts.prior)
     model = new_model(config, parts.bound.shape, parts.bound.classes, parts.prior)
 
-    with _new_file(run.history_file) as file:
+    with run.alone(), _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
 
         def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, None]:
@@ -122,7 +135,6 @@ def training_run(
             for tensor in model.state_dict().values():
                 processes.copy_from_first(tensor)
         net = network_of(config, model)
-        net.trained_on += [] if prior_data is None or ordinary is None else [prior_data]
         stages = config.stages()
         posterior = stages.pop("posterior")
         for name, settings in stages.items():

@@ -57,7 +57,7 @@ def verify_run(
 
     ``recompute`` repeats the Monte-Carlo count with fresh draws: without it the count itself is taken as recorded.
     ``key`` is the public key of the issuer, who must have signed the run.
-    ``data`` is where the data are now, if not where config.toml says: a .npz file, or a folder with the dataset.
+    ``data`` is where the data are now, if not where config.toml says: a .npz or .csv file, or a folder with them.
     """
     return [*_checks(run, recompute, data, device), *_signature(run, key)]
 
@@ -369,8 +369,8 @@ def _count(
     certificate: Certificate, net: StochasticNetwork, data: Data | None, single: dict[str, torch.Tensor] | None
 ) -> tuple[str, str]:
     if data is None:
-        return OPEN, "the count was not repeated; --recompute does"
-    if certificate.visits > _MOST_VISITS:
+        return OPEN, "the count was not repeated; --recompute does, where the arithmetic is right"
+    if certificate.visits * certificate.voters > _MOST_VISITS:
         return OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated"
     if certificate.loss != "0-1":
         return OPEN, f"the loss {certificate.loss!r} is a function that the record does not hold"

@@ -25,6 +25,7 @@ from pacbayes.errors import InvalidInput, NonFinite, RunError
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.precision import fastest_convolutions
+from pacbayes.networks.shaping import data_behind, forget_data, remember_data
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, mixed, parse_augmentation
 from pacbayes.training.checkpoints import Checkpoint
@@ -97,6 +98,7 @@ def train_ordinary(
 ) -> nn.Module:
     """A trained copy of the model, in evaluation mode: for prior data, and then :func:`pacbayes.stochastic`.
 
+    The data are remembered, and :func:`pacbayes.certify` refuses data that overlap with them.
     Options are the fields of :class:`Ordinary`, or given together as ``settings``.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -153,7 +155,10 @@ def training_ordinary(
             checkpoint.save(training.state(), note, now=number + 1 == settings.epochs)
         if callback is not None:
             callback(epochs[-1])
-    return training.result()
+    result = training.result()
+    forget_data(result)
+    remember_data(result, [*data_behind(model), data])
+    return result
 
 
 class _Training:

@@ -110,6 +110,8 @@ def _largest(fits: Callable[[float], bool]) -> float:
         power += direction * step
         if fits(power) != (direction > 0):
             break
+    else:
+        return power
     low = power if direction < 0 else power - step
     while step > _FINEST_STEP:
         step /= 2

@@ -79,7 +79,7 @@ class Settings:
         objective_named(self.objective)
         check_delta(self.delta)
         check_one_of("method", self.method, METHODS)
-        check_one_of("sampling", self.sampling, SAMPLINGS)
+        check_one_of("sampling", self.sampling, [name for name in SAMPLINGS if name != "mean"])
         check_one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
         check_one_of("lam", self.lam, LAMBDAS)
         check_one_of("optimiser", self.optimiser, OPTIMISERS)

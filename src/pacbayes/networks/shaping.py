@@ -1,0 +1,27 @@
+"""Which data have shaped a module before it became a prior: they must not enter the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from pacbayes.data import Data
+
+
+def remember_data(model: nn.Module, seen: Iterable[Data]) -> None:
+    """Note on the module that these data have shaped it; copies of it know that too."""
+    model.shaped_by = [*getattr(model, "shaped_by", []), *seen]  # type: ignore[assignment]
+
+
+def data_behind(model: nn.Module) -> list[Data]:
+    """All that has been noted on the module and its parts."""
+    return [data for module in model.modules() for data in getattr(module, "shaped_by", [])]
+
+
+def forget_data(model: nn.Module) -> list[Data]:
+    """The same, and the module lets go of them."""
+    found = data_behind(model)
+    for module in model.modules():
+        vars(module).pop("shaped_by", None)
+    return found
