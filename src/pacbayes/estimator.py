@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
-from pacbayes.bounds.pac_bayes import check_delta
+from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates import certify, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.data import Data, as_data, split_indices
@@ -25,6 +25,7 @@ from pacbayes.data.dataset import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork, build, stochastic
+from pacbayes.networks.shaping import data_behind
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -35,7 +36,7 @@ NETWORKS = 256
 # Examples that pass through a drawn network at a time.
 _CHUNK = 1024
 
-_SPLIT, _START, _PRIOR, _POSTERIOR, _CERTIFICATE, _HOLDOUT = range(6)
+_SPLIT, _START, _PRIOR, _POSTERIOR, _CERTIFICATE, _HOLDOUT, _PREDICTION = range(7)
 
 
 class CertifiedClassifier(ClassifierMixin, BaseEstimator):
@@ -58,7 +59,9 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
       there are no prior data. It is given X as it is, so it may take care of words and missing values.
     - ``prior_fraction``: the share of the examples that are prior data; 0 for a prior without data.
     - ``pretraining_epochs``, ``prior_epochs``: of the prior, by cross-entropy and then by Cond-Gauss; 0 for none.
-    - ``objective``, ``epochs``, ``rate``, ``batch_size``: of the posterior. These may be chosen by the certificate.
+    - ``objective``, ``epochs``, ``rate``, ``batch_size``: of the posterior. The bound holds for
+      all posteriors at once, so these may be chosen by it; but each certificate has draws of its own, and the best of K
+      certificates fails K times as often as ``mc_delta`` says.
     - ``delta``, ``mc_delta``, ``draws``: as in :func:`pacbayes.certify`.
 
     The labels in y are taken for all the classes that there are, known before the data. The split ignores them:
@@ -114,8 +117,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         # Searches over settings pass numpy's scalars.
         given = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
         certified = {name: given[name] for name in ("delta", "mc_delta", "draws")}
-        check_delta(certified["delta"])
-        check_delta(certified["mc_delta"], "mc_delta")
+        check_deltas(certified["delta"], certified["mc_delta"])
         check_draws(certified["draws"])
         pretraining = _stage(PRETRAINING, given["pretraining_epochs"])
         training = _stage(PRIOR_TRAINING, given["prior_epochs"])
@@ -126,6 +128,11 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.preprocessing_ = self._fit_preprocessing(X, labels, prior_rows)
         data = as_data((self._inputs(X), labels), classes=len(self.classes_))
 
+        if isinstance(self.model, nn.Module) and (seen := data_behind(self.model)):
+            # As they were given: scaled, they would not be recognised.
+            raw = as_data((X, labels), classes=len(self.classes_)).take(bound_rows)
+            if any(raw.overlaps(some) for some in seen):
+                raise InvalidInput("the model was trained on some of the bound data: give fit() other examples")
         net = self._new_network(data, derived_seed(seed, _START))
         if len(prior_rows):
             # A prior may come about in any way: too few examples for a stage of training are used several times.
@@ -205,6 +212,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
             X, y = validate_data(self, X, y, dtype="numeric")
         else:
             validate_data(self, X, skip_check_array=True)
+            y = column_or_1d(y, warn=True)
             if _num_samples(X) != len(y):
                 raise InvalidInput(f"X has {_num_samples(X)} examples but y has {len(y)} labels")
         y = column_or_1d(y, warn=True)
@@ -300,7 +308,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         parts = []
         for some in x.split(_CHUNK):
             # The same state for every chunk: the same weights.
-            generator.manual_seed(derived_seed(seed, number))
+            generator.manual_seed(derived_seed(seed, _PREDICTION, number))
             parts.append(net(some.to(net.mean.device), "shared", generator).float().cpu())
         return torch.cat(parts)
 

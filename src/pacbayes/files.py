@@ -45,7 +45,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Refuse to work in a folder where another process does; a process that dies lets go of it."""
-    if fcntl is None:
+    if fcntl is None or not folder.is_dir():
         yield
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -264,7 +264,7 @@ def test_numbers_of_hundreds_of_digits_never_crash(name, digits, tmp_path):
 )  # fmt: skip
 def test_files_that_are_no_certificates(content, tmp_path):
     (tmp_path / "c.json").write_bytes(content)
-    with pytest.raises(RunError, match="certificate") as raised:
+    with pytest.raises(RunError, match="not a certificate|too large") as raised:
         Certificate.load(tmp_path / "c.json")
     assert len(str(raised.value)) < 1000
 

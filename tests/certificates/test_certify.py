@@ -281,3 +281,15 @@ def test_holdout_without_draws_counts_the_errors_of_the_priors_means(learnt):
     for seed in (1, 2):
         assert holdout_bound(net, bound_data, delta=0.1, seed=seed, drawn=False) == expected
     assert wrong < len(bound_data) * 0.9
+
+
+def test_copies_are_pointed_out():
+    """Copied before the split, or certified on the prior data twice over: m counts what was never drawn."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(120, 5, generator=generator), torch.randint(2, (120,), generator=generator)
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    with pytest.warns(UserWarning, match="120 of the 240 examples are copies"):
+        certify(net, (x.repeat(2, 1), y.repeat(2)), draws=50)
+    certify(net, (x, y), draws=50)
+    # Few distinct inputs recur by themselves.
+    certify(net, ((x > 0).float(), y), draws=50)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from pacbayes.certificates import certify
-from pacbayes.certificates.audit import network_faults, recount
-from pacbayes.certificates.single import single_weights
+from pacbayes.certificates import certify, certify_classes
+from pacbayes.certificates.audit import contradicted, contradicted_classes, network_faults, recount
+from pacbayes.certificates.single import recomputed, single_weights
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import stochastic
@@ -63,7 +63,37 @@ def test_a_single_network_needs_its_weights():
     assert network_faults(issued, net, other)
 
 
+def test_a_single_network_is_the_draw_of_its_seed():
+    """Weights fitted to the data, and a posterior far from them: log dQ/dP is far below 0, and the bound would be 0."""
+    net, _, issued, _ = made("single")
+    fitted = net.prior_mean.detach().clone()
+    with torch.no_grad():
+        net.mean.copy_(net.prior_mean - 5)
+    state = net.module_state(fitted)
+    faults = network_faults(replace(issued, **recomputed(net, state)), net, state)
+    assert faults == ["the single network is not the draw from the posterior that seed 3 gives"]
+
+
 def test_an_unknown_loss_cannot_be_counted_again():
     net, data, issued, _ = made("randomised")
     with pytest.raises(InvalidInput, match="'brier'"):
         recount(replace(issued, loss="brier"), net, data, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_right_limit_is_not_contradicted_and_a_small_one_is(kind):
+    """Also where so few draws were counted that a count of 0 could be right."""
+    net, data, issued, _ = made(kind)
+    assert contradicted(issued, net, data, 5) is None
+    low = replace(issued, draws=20, visits=20, errors=0, empirical_risk=0.0, empirical_risk_bound=0.01)
+    words = contradicted(low, net, data, 5)
+    assert words is None if issued.sampling in ("once", "exact") else "above its recorded limit 0.0100" in words
+
+
+def test_classes_of_other_sizes_or_with_bounds_too_small_are_found():
+    net, data, _, _ = made("randomised")
+    issued = certify_classes(net, data, draws=600, seed=1)
+    assert contradicted_classes(issued, net, data, 5) is None
+    assert "sizes" in contradicted_classes(replace(issued, m=[31, 29]), net, data, 5)
+    low = [[0.001, 1.0], [1.0, 1.0]]
+    assert "class 0 are answered wrongly" in contradicted_classes(replace(issued, bounds=low), net, data, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import replace
@@ -22,7 +23,13 @@ from pacbayes.certificates import (
     monte_carlo,
 )
 from pacbayes.certificates.classes import ClassCertificate
-from pacbayes.certificates.monte_carlo import confusion_counts, draws_within, exact_errors, vote_errors
+from pacbayes.certificates.monte_carlo import (
+    EXACT_UNIT,
+    confusion_counts,
+    draws_within,
+    exact_errors,
+    vote_errors,
+)
 from pacbayes.certificates.single import recomputed
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
@@ -106,9 +113,8 @@ def test_weights_that_are_not_the_certified_ones(trained, tmp_path):
 
 
 @pytest.mark.parametrize("voters", [1, 2, 5])
-def test_the_vote_counts_what_it_says(voters, trained):
+def test_the_vote_counts_what_it_says(voters):
     """20,000 visits against the exact rates: each within 6 standard errors, 2e-9 each."""
-    net, _, _ = trained
     frozen = frozen_net()
     data = gaussian_data(30, seed=2)
     visits = 20_000
@@ -268,6 +274,30 @@ def test_a_class_certificate_in_a_file(trained, tmp_path):
             ClassCertificate.load(tmp_path / "bad.json")
 
 
+def test_what_no_class_certificate_can_be_made_of_is_said_before_the_draws(trained, monkeypatch):
+    net, data, _ = trained
+    monkeypatch.setattr("pacbayes.certificates.classes.confusion_counts", lambda *args: pytest.fail("drawn"))
+    for options in ({"bound": "invkl"}, {"delta": 0.6, "mc_delta": 0.5}, {"priors": 2.5}):
+        with pytest.raises(InvalidInput):
+            certify_classes(net, data, **options)
+
+
+def test_a_class_too_small_for_the_papers_bound_has_no_promise(trained):
+    net, data, _ = trained
+    few = data.take(torch.cat([torch.arange(90)[data.y != 1], torch.arange(90)[data.y == 1][:3]]).numpy())
+    issued = certify_classes(net, few, draws=90, seed=1, bound="invKL")
+    assert issued.m == [30, 3, 30] and issued.bounds[1] == [1.0] * 3 and issued.check() == []
+
+
+def test_bounds_of_classes_may_differ_in_the_last_digit_and_are_not_rounded_to_certainty(trained):
+    net, data, _ = trained
+    issued = certify_classes(net, data, draws=300, seed=5, delta=1e-5, mc_delta=1e-5)
+    assert "at least 99.99 %" in str(issued)
+    nudged = [[math.nextafter(value, 0) for value in row] for row in issued.bounds]
+    assert replace(issued, bounds=nudged).check() == []
+    assert replace(issued, bounds=[[value * 0.999 for value in row] for row in issued.bounds]).check()
+
+
 def test_a_class_without_examples_has_no_promise():
     net = stochastic(nn.Linear(4, 4), 0.1)
     data = as_data((gaussian_data().x, gaussian_data().y), classes=4)
@@ -296,4 +326,20 @@ def test_the_comparison(trained):
 
 def test_exact_errors_are_whole_numbers_and_not_below():
     net, data = frozen_net(), gaussian_data(20)
-    assert type(exact_errors(net, data)) is int
+    mean, variance = net.exact_moments(data.x)
+    true = misclassification_probability(mean, variance, data.y, nodes=400).sum().item()
+    found = exact_errors(net, data)
+    assert type(found) is int and true <= found / EXACT_UNIT <= true + 0.1
+
+
+def test_what_is_no_number_is_an_error():
+    class Direction(nn.Module):
+        def forward(self, x):
+            return x / x.norm(dim=1, keepdim=True)
+
+    net = stochastic(nn.Sequential(Direction(), nn.Linear(4, 2)), 0.1)
+    x = gaussian_data(20).x
+    x[:6] = 0
+    data = as_data((x, torch.zeros(20, dtype=torch.int64)), classes=2)
+    rest = as_data((x[6:], torch.zeros(14, dtype=torch.int64)), classes=2)
+    assert exact_errors(net, data) == exact_errors(net, rest) + 6 * EXACT_UNIT

@@ -164,3 +164,9 @@ def test_a_damaged_archive_gives_the_same_data_or_a_data_error(tmp_path_factory,
     path.write_bytes(ARCHIVE[:place] + bytes([byte]) + ARCHIVE[place + 1 :])
     with suppress(DataError):
         assert torch.equal(load_inputs(path), torch.from_numpy(X).float())
+
+
+def test_the_test_part_may_lack_the_first_class(tmp_path):
+    x = np.zeros((4, 2), np.float32)
+    np.savez(tmp_path / "a.npz", x=x, y=[0, 1, 2, 1], x_test=x[:2], y_test=[1, 2])
+    assert [load(tmp_path / "a.npz", part).classes for part in ("train", "test")] == [3, 3]

@@ -137,3 +137,34 @@ def test_pandas_tables():
     for y in (names, names.astype("category"), names.astype(object), names.tolist()):
         same(as_data((pandas.DataFrame(X), y)), Items.classes)
     same(as_data((pandas.DataFrame(X), pandas.Series(Y))))
+
+
+class Halved(TensorDataset):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x / 2, y
+
+
+def test_a_subclass_gives_its_items_as_it_says():
+    x, y = torch.arange(12.0).view(6, 2), torch.arange(6) % 2
+    assert torch.equal(as_data(Halved(x, y)).x, x / 2)
+
+
+def test_items_that_change_are_pointed_out():
+    class Noisy(TensorDataset):
+        def __getitem__(self, i):
+            x, y = super().__getitem__(i)
+            return x + torch.randn(2), y
+
+    with pytest.warns(UserWarning, match="other inputs each time"):
+        as_data(Noisy(torch.zeros(6, 2), torch.arange(6) % 2))
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("P", 3), ("1", 1)])
+def test_images_of_numbered_colours_are_seen_in_their_colours(mode, channels):
+    images = [Image.new("RGB", (2, 2), colour).convert(mode) for colour in ("red", "white")]
+    data = as_data(Columns({"image": images, "label": [0, 1]}))
+    assert data.x.shape == (2, channels, 2, 2)
+    plain = [image.convert("RGB" if channels == 3 else "L") for image in images]
+    plain = as_data(Columns({"image": plain, "label": [0, 1]}))
+    assert torch.equal(data.x, plain.x)

@@ -45,6 +45,17 @@ def shares(bars: list[ET.Element], what: str) -> list[float]:
     return [float(bar.attrib[what].removesuffix("%")) for bar in bars]
 
 
+def test_a_vote_is_taken_apart_by_the_formula_that_gave_its_bound(new_certificate):
+    counts = {"errors": 1000, "draws": 20_000, "m": 2000, "kl": 100.0}
+    vote = {"predictor": "majority", "voters": 11, "pair_errors": 300, "vote_errors": 100, "bound": "invKL"}
+    certificate = new_certificate(**counts, **vote)
+    certificate = replace(certificate, **certificate.evidence().derived())
+    parts = decomposition(certificate)
+    assert not certificate.part.startswith("vote"), "the KL counts eleven times there"
+    assert min(part.value for part in parts) >= 0
+    assert sum(part.value for part in parts) == pytest.approx(certificate.risk_bound, abs=1e-9)
+
+
 @given(counts())
 @settings(max_examples=150, deadline=None)
 def test_the_parts_add_up_to_the_bound(new_certificate, values):

@@ -43,9 +43,19 @@ def check_delta(delta: float, name: str = "delta") -> None:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, and is {delta}")
 
 
+def check_deltas(delta: float, mc_delta: float) -> None:
+    """Refuse what is no probability of failure, or leaves no confidence."""
+    check_delta(delta)
+    check_delta(mc_delta, "mc_delta")
+    if delta + mc_delta >= 1:
+        raise InvalidInput(f"delta + mc_delta must be below 1, and is {delta + mc_delta}")
+
+
 def check_priors(priors: int) -> None:
-    if not 1 <= priors <= 2**53:
-        raise InvalidInput(f"the number of priors to choose among must be at least 1 and at most 2^53, and is {priors}")
+    if type(priors) is not int or not 1 <= priors <= 2**53:
+        raise InvalidInput(
+            f"the number of priors to choose among must be a whole number from 1 to 2^53, and is {priors!r}"
+        )
 
 
 def invKL(risk: Value, penalty: Value) -> Value:

@@ -7,16 +7,28 @@ import math
 import torch
 from torch import Tensor
 
+from pacbayes.bounds.confidence import clopper_pearson_upper
 from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.certify import divergences
-from pacbayes.certificates.monte_carlo import exact_errors, independent_errors, shared_errors, vote_errors
-from pacbayes.certificates.single import recomputed
+from pacbayes.certificates.classes import ClassCertificate
+from pacbayes.certificates.monte_carlo import (
+    confusion_counts,
+    exact_errors,
+    independent_errors,
+    shared_errors,
+    vote_errors,
+)
+from pacbayes.certificates.single import flat_weights, recomputed, single_weights
 from pacbayes.data import Data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.seeds import derived_seed
 
 ERROR_RATE = 1e-6
 """The probability with which a right count is called wrong, at most."""
+
+CLAIM_VISITS = 20_000
+"""How many fresh visits test the recorded limit of the risk, whatever the record counted."""
 
 
 def network_faults(
@@ -34,6 +46,9 @@ def network_faults(
         if single is None:
             return ["the single network's weights are missing"]
         found |= recomputed(net, single)
+        drawn = single_weights(net, certificate.seed)
+        if not torch.allclose(flat_weights(net, single), drawn, rtol=1e-5, atol=1e-7):
+            return [f"the single network is not the draw from the posterior that seed {certificate.seed} gives"]
     faults = [
         f"{name} is {getattr(certificate, name)!r}, and the weights give {value!r}"
         for name, value in found.items()
@@ -70,6 +85,47 @@ def recount(
     else:
         found = {"errors": independent_errors(net, data, c.draws, seed)}
     return {name: (getattr(c, name), count, allowance(getattr(c, name), count)) for name, count in found.items()}
+
+
+def contradicted(certificate: Certificate, net: StochasticNetwork, data: Data, seed: int) -> str | None:
+    """Whether fresh draws show that the risk is above its recorded limit, in words; a record of few draws says little.
+
+    A right record is contradicted with probability ``ERROR_RATE`` at most, or its own mc_delta.
+    """
+    c = certificate
+    if c.sampling in ("once", "exact") or c.loss != "0-1":
+        return None
+    draws = max(1, CLAIM_VISITS // c.voters)
+    if c.predictor == "majority":
+        errors, pairs, votes = vote_errors(net, data, c.voters, draws, seed)
+        count = {"pairs": pairs, "vote": votes}.get(c.part.partition(" ")[0], errors)
+    else:
+        count = independent_errors(net, data, draws, seed)
+    if (least := _lower(count, draws)) <= c.empirical_risk_bound:
+        return None
+    limit = f"its recorded limit {c.empirical_risk_bound:.4f}"
+    return f"{count} errors in {draws} fresh visits: the risk is above {least:.4f}, and so above {limit}"
+
+
+def contradicted_classes(issued: ClassCertificate, net: StochasticNetwork, data: Data, seed: int) -> str | None:
+    """The same for each class and confusion, and whether the sizes of the classes are those of the data."""
+    if torch.bincount(data.y, minlength=net.classes).tolist() != issued.m:
+        return "the sizes of the classes are not those of the bound data"
+    for y, size in enumerate(issued.m):
+        if not size:
+            continue
+        draws = max(1, CLAIM_VISITS * size // len(data))
+        part = data.take(torch.nonzero(data.y == y).squeeze(-1).numpy(force=True))
+        counts = confusion_counts(net, part, draws, derived_seed(seed, y))[y].tolist()
+        counts[y] = draws - counts[y]
+        for j, count in enumerate(counts):
+            if _lower(count, draws, ERROR_RATE / len(issued.m) ** 2) > issued.bounds[y][j]:
+                return f"{count} of {draws} fresh visits of class {y} are answered {j if j != y else 'wrongly'}"
+    return None
+
+
+def _lower(count: int, visits: int, rate: float = ERROR_RATE) -> float:
+    return 1 - clopper_pearson_upper(visits - count, visits, rate)
 
 
 def allowance(errors: int, others: int) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import read_plain_file, strict_json, write_atomically
 
 _LARGEST_FILE = 2**20
 # Another machine's logarithm may differ in the last digit; nothing more is forgiven.
@@ -91,11 +91,17 @@ class Certificate:
     priors: int = 1
     """How many priors (splits, scales, seeds) this one was to be chosen among: each has an equal share of delta."""
 
-    def __str__(self) -> str:
+    def counted(self) -> float:
+        """The errors behind ``empirical_risk``: of what the formula that gave the bound counts."""
         counts = {"pairs": self.pair_errors, "vote": self.vote_errors}
-        count = counts.get(self.part.partition(" ")[0], self.errors)
-        shown = f"{count}" if self.unit == 1 else f"{count / self.unit:.1f}"
+        return counts.get(self.part.partition(" ")[0], self.errors) / self.unit
+
+    def __str__(self) -> str:
+        shown = f"{self.counted():.0f}" if self.unit == 1 else f"{self.counted():.1f}"
         limit = "" if self.limit == "none" else f"{self.limit}, "
+        draws = {"exact": "computed, no draws", "once": "one network"}.get(
+            self.sampling, f"{self.draws} {self.sampling} draws"
+        )
         rows = [
             (
                 "certified risk",
@@ -103,7 +109,7 @@ class Certificate:
                 f"{_up(self.risk_bound):.6f}, confidence {-_up(-self.confidence):g}",
             ),
             ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{shown} errors in {self.visits} visits"),
-            ("  its upper limit", percent(self.empirical_risk_bound), f"{limit}{self.draws} {self.sampling} draws"),
+            ("  its upper limit", percent(self.empirical_risk_bound), f"{limit}{draws}"),
             ("KL(Q‖P)", f"{self.kl:.4f}", "nats"),
             (
                 "penalty",
@@ -124,7 +130,6 @@ class Certificate:
 
     def sentence(self) -> str:
         """The promise, in one sentence; numbers are rounded to the safe side."""
-        confidence = Decimal(math.floor(self.confidence * 1e4 + 1e-6)) / 100
         over = "the data and of the network" if self.predictor == "single" else "the data"
         who = {
             "single": "this network",
@@ -133,7 +138,7 @@ class Certificate:
         what = f"errs on at most {percent(self.risk_bound)} of new examples"
         if self.loss != "0-1":
             what = f"has a mean {self.loss} of at most {percent(self.risk_bound)} of its largest value on new examples"
-        return f"With probability at least {confidence.normalize():f} % over the draw of {over}, {who} {what}."
+        return f"With probability at least {confidence_percent(self.confidence)} over the draw of {over}, {who} {what}."
 
     def evidence(self) -> Evidence:
         """The counts and constants alone."""
@@ -153,7 +158,7 @@ class Certificate:
         faults = []
         for name, value in expected.items():
             recorded = getattr(self, name)
-            if not _same(recorded, value):
+            if not same(recorded, value):
                 faults.append(f"{name} is {recorded!r}, and its parts give {value!r}")
         if (self.predictor == "single") != bool(self.single_fingerprint):
             faults.append("a single network's weights are named where there is one, and only there")
@@ -168,11 +173,9 @@ class Certificate:
         path = Path(path)
         if not path.is_file():
             raise RunError(f"there is no certificate at {path}")
-        if path.stat().st_size > _LARGEST_FILE:
-            raise RunError(f"{path} is too large for a certificate")
         try:
-            record = json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
+            record = strict_json(read_plain_file(path, _LARGEST_FILE))
+        except ValueError as error:
             raise RunError(f"{path} is not a certificate: {error}") from None
         return cls.from_record(record, str(path))
 
@@ -218,11 +221,12 @@ def _fitting(value: Any, kind: str) -> tuple[Any, bool]:
     return {k: v for k, (v, _) in items.items()}, all(fits for _, fits in items.values())
 
 
-def _same(recorded: Any, value: Any) -> bool:
+def same(recorded: Any, value: Any) -> bool:
+    """Equal, but for what another machine's last digits may differ by."""
     if isinstance(value, float):
         return math.isclose(recorded, value, rel_tol=_TOLERANCE, abs_tol=0)
     if isinstance(value, dict):
-        return recorded.keys() == value.keys() and all(_same(recorded[k], v) for k, v in value.items())
+        return recorded.keys() == value.keys() and all(same(recorded[k], v) for k, v in value.items())
     return bool(recorded == value)
 
 
@@ -243,5 +247,6 @@ def percent(value: float) -> str:
     return f"{number.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)} %"
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number a certificate may hold")
+def confidence_percent(confidence: float) -> str:
+    """A probability in percent with two digits, never rounded up."""
+    return f"{(Decimal(math.floor(confidence * 1e4 + 1e-6)) / 100).normalize():f} %"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -38,6 +39,8 @@ from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 # The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
 _KL_ROUND_UP = 1 + 1e-11
 _TRIAL = 7
+# Copies are pointed out where they are this share of the data, and so many are not copies.
+_COPIES, _DISTINCT = 0.05, 100
 
 
 def certify(
@@ -200,6 +203,14 @@ def versions() -> dict[str, str]:
 
 
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
+    # Few distinct inputs recur by themselves; hundreds that all recur were copied.
+    if data.copies > _COPIES * len(data) and len(data) - data.copies >= _DISTINCT:
+        warnings.warn(
+            f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
+            "does, m counts examples that were never drawn, the prior may have seen others of the same, and there is "
+            "no valid certificate: take the copies out before the split",
+            stacklevel=3,
+        )
     if data.repeats:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
     if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):

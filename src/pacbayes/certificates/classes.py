@@ -8,13 +8,14 @@ answered j, and on the diagonal the chance that it is answered wrongly.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pacbayes.certificates.certificate import percent
+from pacbayes.bounds.pac_bayes import check_deltas
+from pacbayes.certificates.certificate import confidence_percent, percent, same
 from pacbayes.certificates.certify import divergences, refuse_what_voids_a_bound
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
@@ -57,7 +58,10 @@ class ClassCertificate:
             expected = self._recomputed()
         except (InvalidInput, OverflowError, IndexError, TypeError, ZeroDivisionError) as error:
             return [str(error) or "the counts do not fit each other"]
-        return [] if expected == self.bounds else ["the bounds do not follow from the counts"]
+        cells = [pair for rows in zip(expected, self.bounds, strict=False) for pair in zip(*rows, strict=False)]
+        whole = [len(row) for row in self.bounds] == [len(row) for row in expected]
+        right = whole and all(same(recorded, value) for value, recorded in cells)
+        return [] if right else ["the bounds do not follow from the counts"]
 
     def _recomputed(self) -> list[list[float]]:
         k = len(self.m)
@@ -66,7 +70,8 @@ class ClassCertificate:
         return [[self._cell(y, j) for j in range(k)] for y in range(k)]
 
     def _cell(self, y: int, j: int) -> float:
-        if self.m[y] == 0:
+        # The paper's bound is for 8 examples or more.
+        if self.m[y] == 0 or (self.m[y] < 8 and self.bound.startswith("invKL")):
             return 1.0
         share = 1 / len(self.m) ** 2
         visits = self.visits[y]
@@ -77,9 +82,11 @@ class ClassCertificate:
         )  # fmt: skip
         return float(evidence.derived()["risk_bound"])
 
+    def confidence(self) -> str:
+        return confidence_percent(1 - self.delta - self.mc_delta)
+
     def __str__(self) -> str:
-        confidence = f"{100 * (1 - self.delta - self.mc_delta):.4g} %"
-        lines = [f"With probability at least {confidence} over the draw of the data, all at once:"]
+        lines = [f"With probability at least {self.confidence()} over the draw of the data, all at once:"]
         for y, row in enumerate(self.bounds):
             others = [(value, j) for j, value in enumerate(row) if j != y]
             worst, answer = max(others)
@@ -138,25 +145,31 @@ def certify_classes(
     """
     data = as_data(data, classes=net.classes)
     check_draws(draws)
+    check_deltas(delta, mc_delta)
     refuse_what_voids_a_bound(net, data)
     seed = fresh_seed() if seed is None else seed
     check_seed(seed)
     sizes = torch.bincount(data.y, minlength=net.classes).tolist()
     counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)
     visits = [max(size, draws * size // len(data)) for size in sizes]
+
+    def issued() -> ClassCertificate:
+        kl, profile_kl = divergences(net)
+        record = ClassCertificate(
+            bounds=[], counts=counts.tolist(), visits=visits, m=sizes, kl=kl, profile_kl=profile_kl,
+            catoni=list(net.catoni), bound=bound, delta=delta, mc_delta=mc_delta,
+            prior_fingerprint=net.fingerprint("prior"), posterior_fingerprint=net.fingerprint("posterior"),
+            bound_data_fingerprint=data.fingerprint(), seed=seed, priors=priors,
+        )  # fmt: skip
+        return replace(record, bounds=record._recomputed())
+
+    issued()  # what no bound can be made of is refused before the draws
     for y, (size, share) in enumerate(zip(sizes, visits, strict=True)):
         if size:
-            part = data.take(torch.nonzero(data.y == y).squeeze(-1).numpy())
+            part = data.take(torch.nonzero(data.y == y).squeeze(-1).numpy(force=True))
             counts += confusion_counts(net, part, share, derived_seed(seed, y))
         if progress is not None:
             progress((y + 1) / net.classes)
     counts.diagonal().copy_(torch.tensor(visits) - counts.diagonal())
     refuse_what_voids_a_bound(net, data)
-    kl, profile_kl = divergences(net)
-    issued = ClassCertificate(
-        bounds=[], counts=counts.tolist(), visits=visits, m=sizes, kl=kl, profile_kl=profile_kl,
-        catoni=list(net.catoni), bound=bound, delta=delta, mc_delta=mc_delta,
-        prior_fingerprint=net.fingerprint("prior"), posterior_fingerprint=net.fingerprint("posterior"),
-        bound_data_fingerprint=data.fingerprint(), seed=seed, priors=priors,
-    )  # fmt: skip
-    return ClassCertificate(**{**vars(issued), "bounds": issued._recomputed()})
+    return issued()

@@ -24,7 +24,7 @@ from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.catoni import catoni, check_catoni
 from pacbayes.bounds.confidence import chernoff_upper, clopper_pearson_upper
 from pacbayes.bounds.majority import Rule, vote_rules
-from pacbayes.bounds.pac_bayes import check_delta, check_priors, penalty
+from pacbayes.bounds.pac_bayes import check_delta, check_deltas, check_priors, penalty
 from pacbayes.bounds.single import draw_share
 from pacbayes.errors import InvalidInput
 
@@ -174,9 +174,7 @@ class Evidence:
             if self.mc_delta != 0:
                 raise InvalidInput(f"without Monte Carlo mc_delta is 0, and it is {self.mc_delta}")
         else:
-            check_delta(self.mc_delta, "mc_delta")
-        if self.delta + self.mc_delta >= 1:
-            raise InvalidInput(f"delta + mc_delta must be below 1, and is {self.delta + self.mc_delta}")
+            check_deltas(self.delta, self.mc_delta)
         if self.limit == "clopper-pearson" and (self.sampling != "independent" or self.unit != 1):
             raise InvalidInput("the Clopper-Pearson limit is for independent 0-1 visits, not for shared draws")
 

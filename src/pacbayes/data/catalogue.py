@@ -47,7 +47,9 @@ def load(
     folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
     them is downloaded into the cache, unless `download` is False.
     """
-    key = (os.fspath(name), part, *map(str, data_folders(folder)))
+    # Data of one's own lie where their name says, and need no home folder.
+    folders = [] if _reader(os.fspath(name)) else data_folders(folder)
+    key = (os.fspath(name), part, *map(str, folders))
     if (data := _in_use.get(key)) is None:
         found = find(name, part, folder=folder, download=download)
         if isinstance(found, Data):

@@ -49,7 +49,7 @@ def store(dataset: Any, folder: str | os.PathLike[str], part: str = "train") -> 
         if names and known and names != known:
             raise DataError(f"{target / CLASS_NAMES} names other classes than these data have: name another folder")
         # Whatever is wrong with the data is found before they have their names.
-        classes = len(names or known) or max(count_classes(labels), 2 if part == "test" else 1)
+        classes = len(names or known) or count_classes(labels, *([[0, 1]] if part == "test" else []))
         data = as_data((map_array(unfinished), labels), classes=classes)
         if names and not known:
             write_atomically(target / CLASS_NAMES, _lines(names))

@@ -130,6 +130,12 @@ class Data:
         """Whether `take` was given an index twice: examples that are counted more often than they were drawn."""
         return self.source is not None and len(np.unique(self.source[1])) < len(self)
 
+    @cached_property
+    def copies(self) -> int:
+        """How many examples have both input and label of an earlier one."""
+        pairs = np.stack([self._row_digests().view(np.int64), self.y.numpy(force=True)])
+        return len(self) - np.unique(pairs, axis=1).shape[1]
+
     def _row_digests(self) -> np.ndarray:
         """64 bits of a hash of each input: the chance that any two of 10⁸ different ones are alike is 1 in 3700."""
         pieces = self.x.split(rows_of_bytes(self.shape, _PASS_BYTES))
@@ -217,10 +223,11 @@ def _words(y: Any) -> list[str] | None:
     return words if words and all(isinstance(word, str) for word in words) else None
 
 
-def count_classes(y: Any) -> int:
-    """The largest label plus one: how many classes `y` shows when nobody says."""
-    labels = _labels(y)
-    _check_labels(labels, None)
+def count_classes(*parts: Any) -> int:
+    """The largest label plus one: how many classes the labels of all parts show when nobody says."""
+    for part in parts:
+        _check_labels(_labels(part), None)
+    labels = np.concatenate([_labels(part) for part in parts])
     if labels.size and labels.min() > 0:
         raise InvalidInput(
             f"no label is 0, the smallest is {labels.min()}: labels count from 0 (np.unique(y, return_inverse=True)[1] "

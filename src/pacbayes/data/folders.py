@@ -25,7 +25,7 @@ def expanded(place: str | os.PathLike[str]) -> Path:
 
 def cache_folder() -> Path:
     """The folder downloads go to: `pacbayes` below XDG_CACHE_HOME or `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pacbayes"
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "pacbayes"
 
 
 def find_file(names: Sequence[str], places: Iterable[Path]) -> Path | None:

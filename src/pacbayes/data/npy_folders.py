@@ -46,7 +46,7 @@ def _read(path: Path, part: str, present: tuple[tuple[str, object], ...]) -> Dat
     names = read_class_names(path)
     labels = {name: _labels(path / name) for name in (_TRAIN[1], _TEST[1]) if name in files}
     try:
-        classes = len(names) or max(map(count_classes, labels.values()))
+        classes = len(names) or count_classes(*labels.values())
         data = as_data((map_array(path / x), labels[y]), classes=classes, name=path.name)
         return replace(data, class_names=names)
     except InvalidInput as error:

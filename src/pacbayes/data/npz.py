@@ -32,7 +32,7 @@ def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = 
     if missing := [name for name in (x, y) if name not in arrays]:
         raise MissingData(f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}")
     try:
-        classes = max(count_classes(arrays[name]) for name in ("y", "y_test") if name in arrays)
+        classes = count_classes(*(arrays[name] for name in ("y", "y_test") if name in arrays))
         return as_data((arrays[x], arrays[y]), classes=classes, name=path.stem)
     except InvalidInput as error:
         raise DataError(f"{path}: {error}") from error

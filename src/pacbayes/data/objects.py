@@ -1,5 +1,6 @@
 """Datasets of other libraries, known by their shape and not by import: torch's, and those of Hugging Face."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,15 @@ def arrays_of(dataset: Any) -> Arrays | None:
     if hasattr(dataset, "column_names") and hasattr(dataset, "features"):
         return _from_columns(dataset)
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and _is_torch_dataset(dataset):
-        return _from_items(dataset)
+        found = _from_items(dataset)
+        if any(not np.array_equal(_array(dataset[i][0], "an input"), found[0][i]) for i in range(min(3, len(dataset)))):
+            warnings.warn(
+                "the dataset gives other inputs each time it is read, by a random transformation: they are kept as "
+                "they came, but read again they are not known to be the same examples. Split what was read once: "
+                "pacbayes.split(dataset)",
+                stacklevel=4,
+            )
+        return found
     if _is_torch_dataset(dataset):
         raise InvalidInput(f"{type(dataset).__name__} has no length: a bound needs a fixed set of examples")
     return None
@@ -48,9 +57,11 @@ def _is_torch_dataset(value: Any) -> bool:
 
 def _from_items(dataset: Any) -> Arrays:
     """Each item of a torch Dataset, (x, y), read once: a random transformation is frozen as it comes."""
-    tensors = getattr(dataset, "tensors", None)
-    if isinstance(tensors, tuple) and len(tensors) == 2:
-        return (*tensors, ())
+    from torch.utils.data import TensorDataset
+
+    # A subclass may give its items otherwise than it holds them.
+    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
+        return (*dataset.tensors, ())
     inputs: np.ndarray | None = None
     labels = []
     for i in range(len(dataset)):
@@ -127,6 +138,8 @@ def _column(dataset: Any, column: str) -> np.ndarray:
     """Numbers as they are; images scaled as those of a folder are, channels first."""
     inputs: np.ndarray | None = None
     for i, value in enumerate(dataset[column]):
+        if getattr(value, "mode", "") in ("P", "PA", "1"):
+            value = value.convert("L" if value.mode == "1" else "RGB")  # numbers of colours, or of bits, are no pixels
         one = np.asarray(value)
         if hasattr(value, "getbands") and one.dtype == np.uint8:
             one = scaled(one[None] if one.ndim == 2 else one.transpose(2, 0, 1))

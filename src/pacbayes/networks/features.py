@@ -41,6 +41,8 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     run: Callable[[Tensor], Tensor] = whole
     layer = result = whole
     if isinstance(whole, StochasticNetwork):
+        if whole.fixed_part_changed():
+            raise InvalidInput("what is fixed in the network has changed since the prior was frozen: freeze it again")
         if whole.hidden_size:
             raise UnsupportedModel(
                 "weights before the last layer are drawn, so its inputs cannot be computed once: make the last layer "

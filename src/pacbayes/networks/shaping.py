@@ -10,13 +10,16 @@ from pacbayes.data import Data
 
 
 def remember_data(model: nn.Module, seen: Iterable[Data]) -> None:
-    """Note on the module that these data have shaped it; copies of it know that too."""
-    model.shaped_by = [*getattr(model, "shaped_by", []), *seen]  # type: ignore[assignment]
+    """Note on the module and each of its parts that these data have shaped it; copies know that too."""
+    seen = list(seen)
+    for module in model.modules():
+        module.shaped_by = [*getattr(module, "shaped_by", []), *seen]  # type: ignore[assignment]
 
 
 def data_behind(model: nn.Module) -> list[Data]:
     """All that has been noted on the module and its parts."""
-    return [data for module in model.modules() for data in getattr(module, "shaped_by", [])]
+    noted = {id(data): data for module in model.modules() for data in getattr(module, "shaped_by", [])}
+    return list(noted.values())
 
 
 def forget_data(model: nn.Module) -> list[Data]:

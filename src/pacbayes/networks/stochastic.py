@@ -169,9 +169,11 @@ class StochasticNetwork(nn.Module):
         this they are ``CATONI_GRID``. They must not depend on the bound data, so training since
         :meth:`freeze_prior` is refused.
         """
-        if len(self.trained_on) > len(self.prior_trained_on):
+        values = check_catoni(values)
+        moved = not (torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho))
+        if moved or len(self.trained_on) > len(self.prior_trained_on):
             raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
-        self.catoni = check_catoni(values)
+        self.catoni = values
 
     def prior_network(self) -> StochasticNetwork:
         """A copy whose posterior is the prior: the network before posterior training."""
@@ -268,7 +270,7 @@ class StochasticNetwork(nn.Module):
         means, scales = (self.parts(v) for v in (self.mean, scale_of(self.rho)))
         names = list(self.slots)
         weight, bias = names[self._binding.rules[-1].weight], self._binding.rules[-1].bias
-        features = seen[0].double()
+        features = seen[-1].double()  # a first pass looks at the model before
         mean, variance = features @ means[weight].double().T, features.square() @ scales[weight].double().square().T
         if bias is None:
             return mean, variance

@@ -103,10 +103,9 @@ def _prior(config: Config) -> str:
 
 def _classes(classes: ClassCertificate) -> list[str]:
     rows = [(str(y), f"{classes.m[y]:,}", f"≤ {percent(row[y])}") for y, row in enumerate(classes.bounds)]
-    confidence = f"{100 * (1 - classes.delta - classes.mc_delta):.4g}"
     return [
         "",
-        f"With probability at least {confidence} %, all of these hold at once:",
+        f"With probability at least {classes.confidence()}, all of these hold at once:",
         "",
         *_table(("class", "bound examples", "answered wrongly"), rows),
     ]

@@ -48,7 +48,9 @@ def decomposition(certificate: Certificate) -> tuple[Part, ...]:
         raise RunError(f"the certificate does not hold, and is not reported: {faults[0]}")
     # What a record does not hold stays away; what it holds is 0.
     divergences: dict[str, Any] = {name: 0.0 for name in _DIVERGENCES if getattr(c, name) is not None}
-    without_kl = replace(c.evidence(), **divergences).derived()["risk_bound"]
+    found = replace(c.evidence(), **divergences).derived()
+    # By the same formula: without the KL another one might be the least.
+    without_kl = found["parts"].get(c.part, found["risk_bound"])
     # The inverse is exact to 1e-12, so that two equal levels may come in the wrong order.
     levels = [0.0, c.empirical_risk, c.empirical_risk_bound, min(without_kl, c.risk_bound), c.risk_bound]
     digits = 2 if c.risk_bound >= 0.01 else 4

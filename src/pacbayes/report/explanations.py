@@ -21,7 +21,7 @@ _COUNTS = ("m", "draws", "errors", "visits")
 _MEANINGS = {
     "The promise": {
         "risk_bound": "The certified risk: the true error rate is at most this. "
-        "kl_inverse(empirical_risk_bound, penalty), rounded up.",
+        "For the paper's bound kl_inverse(empirical_risk_bound, penalty), rounded up.",
         "confidence": "The promise holds with at least this probability, over the draw of the data and of the "
         "Monte-Carlo samples: 1 − delta − mc_delta.",
         "delta": "The share of failure allowed to the PAC-Bayes theorem: the bound data may be unlucky.",

@@ -55,7 +55,17 @@ def train_run(
         if processes.first():
             run.remove_checkpoints()
         return run
-    # Everything that can be wrong shows before the folder is made.
+    data = checked_data(config)
+    run = RunFolder(path)
+    if processes.first():
+        RunFolder.create(path, config, data, overwrite=overwrite)
+    processes.barrier()
+    drain(training_run(run, checkpoint_seconds, watch, data=data))
+    return run
+
+
+def checked_data(config: Config) -> SplitData:
+    """The data of a run that is about to begin: everything that can be wrong shows before its folder is made."""
     data = training_data(config)
     net = new_network(config, data.bound.shape, data.bound.classes, data.prior)
     prior_data, _ = _held_back(config, data.prior)
@@ -70,12 +80,7 @@ def train_run(
         )
     for name, settings in config.stages().items():
         check_fit(net, data.bound if name == "posterior" or prior_data is None else prior_data, settings)
-    run = RunFolder(path)
-    if processes.first():
-        RunFolder.create(path, config, data, overwrite=overwrite)
-    processes.barrier()
-    drain(training_run(run, checkpoint_seconds, watch, data=data))
-    return run
+    return data
 
 
 def _begun(config: Config, path: Path) -> bool:

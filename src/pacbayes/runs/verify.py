@@ -14,7 +14,7 @@ import torch
 
 from pacbayes.bounds import CATONI_GRID, catoni_parameter
 from pacbayes.certificates import Certificate, ClassCertificate
-from pacbayes.certificates.audit import ERROR_RATE, network_faults, recount
+from pacbayes.certificates.audit import ERROR_RATE, contradicted, contradicted_classes, network_faults, recount
 from pacbayes.data import Data, split_indices
 from pacbayes.data.catalogue import find
 from pacbayes.data.pixels import Pixels
@@ -246,6 +246,12 @@ def _classes(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
     return (FAILED, "; ".join(faults)) if faults else (PASSED, "every bound follows from the counts")
 
 
+def _class_counts(run: RunFolder, net: StochasticNetwork, data: Data) -> tuple[str, str]:
+    issued = ClassCertificate.from_json(run.read("classes.json"), "classes.json")
+    refuted = contradicted_classes(issued, net, data, secrets.randbits(63))
+    return (FAILED, refuted) if refuted else (PASSED, "sizes are those of the data, and fresh visits exceed no bound")
+
+
 def _data_free(run: RunFolder, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
     """A data-free prior is the network at its initialisation, which the seed gives."""
     config = run.config()
@@ -257,10 +263,10 @@ def _data_free(run: RunFolder, certificate: Certificate, net: StochasticNetwork)
         torch.allclose(found[name].float(), made[name].float(), rtol=1e-4, atol=1e-5) for name in names
     ):
         return PASSED, f"the prior is the initialisation from seed {config.seed}"
+    # The version that the record states excuses nothing: whoever forges the one can write the other.
     recorded, here = certificate.versions.get("torch", "unknown"), str(torch.__version__)
-    if recorded.split("+")[0] != here.split("+")[0]:
-        return OPEN, f"torch {here} gives another initialisation; the run was made with {recorded}"
-    return FAILED, f"the prior is not the initialisation from seed {config.seed}"
+    other = "" if recorded.split("+")[0] == here.split("+")[0] else f" by torch {here}; try {recorded}, which made it"
+    return FAILED, f"the prior is not the initialisation from seed {config.seed}{other}"
 
 
 def _catoni(config: Config, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
@@ -323,6 +329,8 @@ def _data(
         yield _attempt("scaling", _scaling, net, prior_source.take(prior))
     again = data.take(bound) if recompute else None
     yield _attempt("Monte Carlo", lambda: _count(certificate, net, again, _single(run, certificate)))
+    if again is not None and os.path.lexists(run.path / "classes.json"):
+        yield _attempt("count of classes", _class_counts, run, net, again)
 
 
 def _parts(config: Config, examples: int, of_prior: int) -> tuple[np.ndarray, np.ndarray]:
@@ -370,6 +378,8 @@ def _count(
 ) -> tuple[str, str]:
     if data is None:
         return OPEN, "the count was not repeated; --recompute does, where the arithmetic is right"
+    if (refuted := contradicted(certificate, net, data, secrets.randbits(63))) is not None:
+        return FAILED, refuted
     if certificate.visits * certificate.voters > _MOST_VISITS:
         return OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated"
     if certificate.loss != "0-1":

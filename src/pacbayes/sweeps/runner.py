@@ -111,7 +111,8 @@ class _Run:
             message = next((trial.message for trial in trials if trial.message), "all were stopped")
             raise RunError(f"no trial of {self.folder} came to its end; the first: {message}")
         priors = made_priors(self.folder, self.sweep.charge, {t.number: self._path(t.number) for t in trials})
-        best = ranked(complete)[0]
+        # One that was told the outcome of another, its like, has no run of its own.
+        best = ranked([trial for trial in complete if not trial.message])[0]
         self.pool.start(best.number, certify_trial, self._path(best.number), asdict(self.sweep.certify))
         while not (ended := self.pool.finished()):
             time.sleep(_POLL_SECONDS)
@@ -226,6 +227,8 @@ def _begin(folder: Path, content: bytes) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One process at a time; the system lets go of the lock when it dies."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is not a folder: name another")
     if folder.exists() and not (folder / FILE).is_file() and {path.name for path in folder.iterdir()} - {_LOCK}:
         raise RunError(f"{folder} exists and holds no sweep: name another folder, nothing was written")
     folder.mkdir(parents=True, exist_ok=True)

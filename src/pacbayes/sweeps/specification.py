@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pacbayes.bounds.pac_bayes import check_delta
-from pacbayes.certificates import BOUNDS
+from pacbayes.bounds.pac_bayes import check_deltas
+from pacbayes.certificates import BOUNDS, PREDICTORS
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.runs import Config
@@ -40,12 +40,11 @@ class Certification:
     def __post_init__(self) -> None:
         for item in fields(self):
             check_type(item.name, getattr(self, item.name), type(item.default))
-        if self.bound not in BOUNDS or self.predictor not in ("randomised", "single", "majority"):
+        if self.bound not in BOUNDS or self.predictor not in PREDICTORS:
             raise InvalidInput(
                 f"[certify] has no bound {self.bound!r} for the predictor {self.predictor!r}: see pacbayes certify -h"
             )
-        check_delta(self.delta)
-        check_delta(self.mc_delta, "mc_delta")
+        check_deltas(self.delta, self.mc_delta)
         if min(self.draws, self.test_draws) < 1:
             raise InvalidInput("draws and test_draws must be at least 1")
 

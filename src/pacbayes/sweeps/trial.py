@@ -15,8 +15,8 @@ from filelock import FileLock
 
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.runs import Config, RunFolder, certify_run, train_run
-from pacbayes.runs.folder import training_data
 from pacbayes.runs.journal import check_certified
+from pacbayes.runs.train import checked_data
 from pacbayes.training import Epoch
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
@@ -62,7 +62,7 @@ def train_trial(config: Config, path: Path, priors: Path, stop: Path, checkpoint
         # A worker that has lost its sweep may live on for a moment; the next one waits for it.
         with FileLock(path.with_name(f".{path.name}.lock")):
             if not run.config_file.is_file():
-                RunFolder.create(path, config, training_data(config))
+                RunFolder.create(path, config, checked_data(config))
             if run.config() != config:
                 raise RunError(f"{path} holds a run of another configuration")
             begun = run.checkpoint_file("posterior").is_file() or run.weights_file("posterior").is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pacbayes.data import as_data
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.fit import Epoch, fit
 from pacbayes.training.settings import Settings
@@ -30,4 +31,6 @@ def learn_prior(
     for settings in (pretraining, training):
         if settings is not None:
             fit(net, data, settings=settings, callback=callback)
+    # Also where another loop has trained on them.
+    net.trained_on.append(as_data(data, classes=net.classes))
     net.freeze_prior()
