@@ -40,7 +40,7 @@ from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 _KL_ROUND_UP = 1 + 1e-11
 _TRIAL = 7
 # Copies are pointed out where they are this share of the data, and so many are not copies.
-_COPIES, _DISTINCT = 0.05, 100
+_COPIES, _DISTINCT = 0.2, 100
 
 
 def certify(
