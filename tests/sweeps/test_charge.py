@@ -12,7 +12,7 @@ from pacbayes.runs import Config, train_run
 from pacbayes.sweeps import Specification
 from pacbayes.sweeps.axes import options
 from pacbayes.sweeps.charge import count, posterior_side
-from pacbayes.training import Settings
+from pacbayes.training import Ordinary, Settings
 
 # Another value for every option of the posterior's training.
 OTHERS = {
@@ -26,7 +26,8 @@ NEITHER = {"data", "data_folder", "device", "priors", "posterior.delta"}
 
 
 def all_options() -> set[str]:
-    own = {item.name for item in fields(Config)} - {"pretraining", "prior_training", "posterior"}
+    own = {item.name for item in fields(Config)} - {"ordinary", "pretraining", "prior_training", "posterior"}
+    own |= {f"ordinary.{item.name}" for item in fields(Ordinary) if item.name != "seed"}
     stages = ("pretraining", "prior_training", "posterior")
     return own | {f"{stage}.{item.name}" for stage in stages for item in fields(Settings) if item.name != "seed"}
 

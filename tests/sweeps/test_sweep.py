@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from pacbayes.errors import RunError
-from pacbayes.runs import RunFolder, train_run, verify_run
+from pacbayes.runs import Config, RunFolder, train_run, verify_run
 from pacbayes.runs.journal import read_journal
 from pacbayes.runs.verify import FAILED as CHECK_FAILED
 from pacbayes.sweeps import LocalWorkers, Progress, Result, Specification, run_sweep
@@ -106,10 +106,7 @@ def test_killed_and_interrupted_a_sweep_loses_nothing(sweep_file, tmp_path, monk
     result = run(folder / "sweep.toml", folder)
     assert [trial.state for trial in result.trials] == [COMPLETE] * 4
     assert finished == {path: path.stat().st_mtime_ns for path in finished}, "what is finished is not trained again"
-    sweep = Specification.read(file)
-    for trial in result.trials:
-        train_run(sweep.config(trial.parameters), tmp_path / "by hand" / "trials" / f"{trial.number:04d}")
-    assert weights(folder) == weights(tmp_path / "by hand")
+    assert weights(folder) == by_hand(file, tmp_path / "by hand", result)
 
 
 def test_a_trial_that_fails_does_not_stop_the_others(sweep_file, tmp_path):
@@ -117,6 +114,13 @@ def test_a_trial_that_fails_does_not_stop_the_others(sweep_file, tmp_path):
     good, bad = result.trials
     assert good.state == COMPLETE and bad.state == FAILED and "not finite" in bad.message
     assert result.best == good and "not finite" in result.rows()[1][-1]
+
+
+def test_a_trial_is_checked_like_any_run_before_it_is_trained(data_file, tmp_path):
+    config = Config().with_options({"data": str(data_file), "prior_data": str(data_file), "model": "mlp"})
+    outcome = train_trial(config, tmp_path / "trial", tmp_path / "priors", tmp_path / "stop", 10.0)
+    assert outcome.state == FAILED and "are among the training data" in outcome.message
+    assert not (tmp_path / "trial").exists()
 
 
 def test_what_a_search_proposes_again_is_not_trained_again(sweep_file, tmp_path):
