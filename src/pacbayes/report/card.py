@@ -69,7 +69,7 @@ def model_card(run: RunFolder) -> str:
         *_table(("quantity", "value"), rows),
         "",
         "The test error and the plain hold-out bound stand beside the certificate, and are no part of it.",
-        *(_classes(classes) if classes else []),
+        *(_classes(classes, run.class_names()) if classes else []),
         "",
         "## Data",
         "",
@@ -101,8 +101,8 @@ def _prior(config: Config) -> str:
     return f"learnt on {100 * config.prior_fraction:g} % of the training data, which are none of the bound data"
 
 
-def _classes(classes: ClassCertificate) -> list[str]:
-    rows = [(str(y), f"{classes.m[y]:,}", f"≤ {percent(row[y])}") for y, row in enumerate(classes.bounds)]
+def _classes(classes: ClassCertificate, names: list[str]) -> list[str]:
+    rows = [(_escaped(names[y]), f"{classes.m[y]:,}", f"≤ {percent(row[y])}") for y, row in enumerate(classes.bounds)]
     return [
         "",
         f"With probability at least {classes.confidence()}, all of these hold at once:",

@@ -28,7 +28,6 @@ class Examination:
     mistakes: Mistakes
     affine: dict[str, Any] | None
     """None where it would take long, or where all estimates are equal."""
-    class_names: tuple[str, ...]
 
 
 def examine(run: RunFolder, certificate: Certificate, place: str | None = None) -> Examination:
@@ -51,7 +50,7 @@ def examine(run: RunFolder, certificate: Certificate, place: str | None = None) 
     if certificate.predictor == "single":
         net, draws, sampling = net.at(flat_weights(net, run.weights("single"))), 1, "mean"
     mistakes = find_mistakes(net, few, source, draws=draws, sampling=sampling)
-    return Examination(mistakes, affine, split.bound.class_names)
+    return Examination(mistakes, affine)
 
 
 @torch.no_grad()

@@ -38,7 +38,7 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
     decomposed = decomposition_svg(certificate, evaluation)
     classes = read_classes(run, certificate)
     seen = _examined(run, certificate, data)
-    names = list(seen.class_names if seen else ()) or [f"class {y}" for y in range(len(classes.m) if classes else 0)]
+    names = [f"class {name}" if name.isdigit() else name for name in run.class_names()]
     page = render(
         "page.html",
         certificate=certificate,
