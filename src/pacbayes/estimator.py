@@ -25,7 +25,7 @@ from pacbayes.data.dataset import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.networks.shaping import data_behind
+from pacbayes.networks.shaping import data_behind, forget_data
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -128,10 +128,13 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.preprocessing_ = self._fit_preprocessing(X, labels, prior_rows)
         data = as_data((self._inputs(X), labels), classes=len(self.classes_))
 
-        if isinstance(self.model, nn.Module) and (seen := data_behind(self.model)):
-            # As they were given: scaled, they would not be recognised.
-            raw = as_data((X, labels), classes=len(self.classes_)).take(bound_rows)
-            if any(raw.overlaps(some) for some in seen):
+        if len(bound_rows) and isinstance(self.model, nn.Module) and (seen := data_behind(self.model)):
+            try:
+                # As they were given: scaled, they would not be recognised.
+                raw = as_data((X, labels), classes=len(self.classes_))
+            except InvalidInput:
+                raw = data  # not numbers before the preprocessing
+            if any(raw.take(bound_rows).overlaps(some) for some in seen):
                 raise InvalidInput("the model was trained on some of the bound data: give fit() other examples")
         net = self._new_network(data, derived_seed(seed, _START))
         if len(prior_rows):
@@ -195,6 +198,9 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if "network_" in state:
             state["network_"] = copy.copy(self.network_)
             state["network_"].trained_on, state["network_"].prior_trained_on = [], []
+        if isinstance(self.model, nn.Module) and data_behind(self.model):
+            state["model"] = copy.deepcopy(self.model)
+            forget_data(state["model"])
         return state
 
     def __sklearn_tags__(self) -> Any:

@@ -203,6 +203,8 @@ def versions() -> dict[str, str]:
 
 
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
+    if data.repeats:
+        raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
     # Few distinct inputs recur by themselves; hundreds that all recur were copied.
     if data.copies > _COPIES * len(data) and len(data) - data.copies >= _DISTINCT:
         warnings.warn(
@@ -211,8 +213,6 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
             "no valid certificate: take the copies out before the split",
             stacklevel=3,
         )
-    if data.repeats:
-        raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
     if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"

@@ -25,8 +25,9 @@ def arrays_of(dataset: Any) -> Arrays | None:
         return _from_columns(dataset)
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and _is_torch_dataset(dataset):
         found = _from_items(dataset)
+        kept = (_array(one, "an input").astype(np.float32) for one in found[0][:3])
         again = (_array(dataset[i][0], "an input").astype(np.float32) for i in range(min(3, len(dataset))))
-        if not all(np.array_equal(one, kept, equal_nan=True) for one, kept in zip(again, found[0], strict=False)):
+        if not all(np.array_equal(one, other, equal_nan=True) for one, other in zip(kept, again, strict=True)):
             warnings.warn(
                 "the dataset gives other inputs each time it is read, by a random transformation: they are kept as "
                 "they came, but read again they are not known to be the same examples. Split what was read once: "

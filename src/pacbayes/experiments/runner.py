@@ -69,7 +69,7 @@ def reproduce_affine(
         return
     run = _folder(of, work)
     drain(_trained(run, of, say))
-    net, bound_data = trained_network(run)
+    net, bound_data = trained_network(run, of.config.device)
     start = time.monotonic()
     found = affine_check(net, bound_data, realisations, of.config.seed, of.config.posterior.delta)
     append_result(results, {
@@ -85,13 +85,18 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
     yield from _trained(run, row, say)
     start = time.monotonic()
     certificate, evaluation = certify_run(
-        run, draws=row.draws, test_draws=row.test_draws, seed=row.config.seed, **row.certificate
+        run,
+        draws=row.draws,
+        test_draws=row.test_draws,
+        seed=row.config.seed,
+        device=row.config.device,
+        **row.certificate,
     )
     certified = time.monotonic() - start
     holdout_mean = None
     if evaluation.holdout_bound is not None:
         failure = (certificate.delta + certificate.mc_delta) / certificate.priors
-        holdout_mean = holdout_bound(*trained_network(run), delta=failure, drawn=False)
+        holdout_mean = holdout_bound(*trained_network(run, row.config.device), delta=failure, drawn=False)
     found = verify_run(run)
     checks = dict(Counter(check.status for check in found))
     if wrong := [f"{check.name}: {check.detail}" for check in found if check.status == FAILED]:

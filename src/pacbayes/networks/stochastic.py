@@ -85,6 +85,8 @@ class StochasticNetwork(nn.Module):
             model = copy.deepcopy(model)
         except RuntimeError as error:
             raise UnsupportedModel(f"the model cannot be copied: {str(error).splitlines()[0]}") from None
+        # To notice bound data that had shaped the prior: what shaped the model, and then what fit() uses.
+        self.trained_on: list[Any] = forget_data(model)
         output = conversion.output_name(model, output)
         if layers is not None:
             conversion.freeze_all_but(model, layers, output)
@@ -104,9 +106,7 @@ class StochasticNetwork(nn.Module):
         self._binding = Binding(model, parameters, output)
         self._passes = Passes(self._binding)
         self.model = self._binding.model.eval()
-        # To notice bound data that had shaped the prior: what shaped the model, and then what fit() used.
         self.objective = "none"
-        self.trained_on: list[Any] = [*forget_data(model)]
         self.freeze_prior()
 
     @property

@@ -58,7 +58,8 @@ def train_run(
     data = checked_data(config)
     run = RunFolder(path)
     if processes.first():
-        RunFolder.create(path, config, data, overwrite=overwrite)
+        with run.alone():
+            RunFolder.create(path, config, data, overwrite=overwrite)
     processes.barrier()
     drain(training_run(run, checkpoint_seconds, watch, data=data))
     return run
@@ -101,12 +102,21 @@ def training_run(
 
     ``data``, if they are in memory already; ``device``, if it is not the one that the run was begun on.
     """
+    with run.alone():
+        # Another process may have come to its end while this one was starting.
+        if not processes.from_first(run.weights_file("posterior").is_file()):
+            yield from _training(run, checkpoint_seconds, watch, data, device)
+
+
+def _training(
+    run: RunFolder, checkpoint_seconds: float, watch: Watch | None, data: SplitData | None, device: str | None
+) -> Generator[None, None, None]:
     config = run.config().with_options({} if device is None else {"device": device})
     parts = run.data() if data is None else data
     prior_data, held = _held_back(config, parts.prior)
     model = new_model(config, parts.bound.shape, parts.bound.classes, parts.prior)
 
-    with run.alone(), _new_file(run.history_file) as file:
+    with _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
 
         def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, None]:
