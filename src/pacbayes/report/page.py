@@ -38,7 +38,7 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
     decomposed = decomposition_svg(certificate, evaluation)
     classes = read_classes(run, certificate)
     seen = _examined(run, certificate, data)
-    names = [f"class {name}" if name.isdigit() else name for name in run.class_names()]
+    names = [f"class {name}" if name.isdigit() else name for name in (run.class_names() if classes else ())]
     page = render(
         "page.html",
         certificate=certificate,
@@ -84,7 +84,8 @@ def read_classes(run: RunFolder, certificate: Certificate) -> ClassCertificate |
     if not os.path.lexists(path):
         return None
     classes = ClassCertificate.from_json(run.read("classes.json"), str(path))
-    if classes.check() or classes.posterior_fingerprint != certificate.posterior_fingerprint:
+    others = classes.posterior_fingerprint != certificate.posterior_fingerprint
+    if classes.check() or others or len(classes.m) != run.data_record()["classes"]:
         raise RunError(f"{path} does not hold for this network, and is not reported: see 'pacbayes verify {run.path}'")
     return classes
 
