@@ -232,6 +232,10 @@ def test_two_processes_do_not_train_in_one_folder(config, tmp_path):
     run.weights_file("posterior").unlink()
     with run.alone(), pytest.raises(RunError, match="another process is at work"):
         train_run(config, run.path, resume=True)
+    before = contents(run)
+    with run.alone(), pytest.raises(RunError, match="another process is at work"):
+        train_run(config, run.path, overwrite=True)
+    assert contents(run) == before
 
 
 def test_the_data_are_read_once(config, tmp_path, monkeypatch):

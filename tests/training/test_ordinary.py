@@ -154,6 +154,7 @@ def test_what_it_was_trained_on_is_no_bound_data():
             pb.certify(net, bound_data, draws=10)
     # Nor what an earlier training has seen, or a training before features were taken.
     again = pb.train_ordinary(pb.train_ordinary(model, bound_data, epochs=1), first, epochs=1)
+    assert pb.stochastic(nn.Sequential(nn.Flatten(), again[-1])).trained_on, "a head of it, in another model"
     of_bound_data, head = pb.features(again, bound_data)
     for net, data in ((pb.stochastic(again), bound_data), (pb.stochastic(head), of_bound_data)):
         with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
