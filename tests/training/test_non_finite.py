@@ -20,20 +20,19 @@ STEPS_PER_EPOCH = 3
 def poison(monkeypatch: pytest.MonkeyPatch, part: str, at: int) -> None:
     """Put a NaN or an infinity into one part of one step: through the outputs, or through the KL of the penalty."""
     calls = itertools.count()
-    moments, divergence = StochasticNetwork.conditional_moments, Stage.divergence
+    moments, combine = StochasticNetwork.conditional_moments, Stage.combine
 
     def bad_moments(net, *args):
         mean, variance = moments(net, *args)
         return (mean * math.nan if next(calls) == at else mean), variance
 
-    def bad_divergence(stage):
-        value = divergence(stage)
-        return value * math.inf + 1 if next(calls) == at else value
+    def bad_divergence(stage, loss, kl, lam):
+        return combine(stage, loss, kl * math.inf + 1 if next(calls) == at else kl, lam)
 
     if part == "the risk":
         monkeypatch.setattr(StochasticNetwork, "conditional_moments", bad_moments)
     else:
-        monkeypatch.setattr(Stage, "divergence", bad_divergence)
+        monkeypatch.setattr(Stage, "combine", bad_divergence)
 
 
 @pytest.mark.parametrize("part", WATCHED)

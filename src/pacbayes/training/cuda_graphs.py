@@ -36,7 +36,7 @@ class GraphEngine:
         # Apart, because the network's part is the same for every objective, and then comes from the compiler's cache.
         self.compiled = {
             name: torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS)
-            for name in ("measure", "divergence", "combine", "update", "risk")
+            for name in ("measure", "combine", "update", "risk")
         }
 
     def epoch(self, number: int, rate: float) -> None:

@@ -62,10 +62,10 @@ class PlainEngine:
     def epoch(self, number: int, rate: float) -> None:
         stage = self.stage
         self.generator.manual_seed(derived_seed(stage.settings.seed, number))
-        stage.begin_epoch(rate)
         # Equal already, unless the machines round differently; that must not add up.
         for tensor in (*stage.lasting().values(), stage.net.prior_mean, stage.net.prior_rho):
             processes.copy_from_first(tensor.detach())
+        stage.begin_epoch(rate)
         # With a trained lambda, odd epochs leave the weights alone and even ones lambda.
         step = stage.lambda_step if stage.settings.trains_lambda and number % 2 else stage.step
         order = torch.randperm(stage.m, generator=self.generator, device=stage.device)

@@ -16,13 +16,21 @@ from pacbayes.training.settings import Settings
 
 
 def batch_loss(
-    net: StochasticNetwork, x: Tensor, y: Tensor, settings: Settings, normals: Normals
+    net: StochasticNetwork,
+    x: Tensor,
+    y: Tensor,
+    settings: Settings,
+    normals: Normals,
+    scales: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(loss, error): the differentiable risk that the objective is made of, and the estimated 0-1 risk."""
+    """(loss, error): the differentiable risk that the objective is made of, and the estimated 0-1 risk.
+
+    With ``scales``, the weights' deviations, it depends on these in place of the rhos.
+    """
     if settings.method == "CE":
         outputs = net.drawn(x, Draw("mean", normals, settings.dropout))
         return F.cross_entropy(outputs, y), _error(outputs, y)
-    draw = Draw(settings.sampling, normals, settings.dropout)
+    draw = Draw(settings.sampling, normals, settings.dropout, scales=scales)
     if settings.method == "S":
         outputs = net.drawn(x, draw)
         return bounded_cross_entropy(outputs, y, settings.p_min), _error(outputs, y)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from pacbayes.data import Data
 from pacbayes.data.streamed import on_device
-from pacbayes.networks.distributions import Normals
+from pacbayes.networks.distributions import GAUSSIAN, Normals, scale_of
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.processes import Share
@@ -20,6 +21,10 @@ from pacbayes.training.settings import Settings
 _SQUARES_DECAY, _EPSILON = 0.999, 1e-8
 
 LAMBDA_RANGE = (1e-3, 1 - 1e-3)
+
+# A GPU's compiler takes the divergence in the sweep that updates the weights if they come in rows of this length; what
+# is left over is swept by itself.
+_ROW = 1024
 
 # What each step is watched for. A gradient that is not finite shows in the next step, or in the weights at the end.
 WATCHED = ("the risk", "the objective")
@@ -39,7 +44,10 @@ class Stage:
         if settings.optimiser == "adam":
             self.squares_mean, self.squares_rho = torch.zeros_like(net.mean), torch.zeros_like(net.rho)
             self.adam_steps = torch.zeros((), device=self.device)
+        # The posterior's deviations and divergence, kept up to date by the sweep that changes the weights.
+        self.scale, self.kl = torch.zeros_like(net.rho.detach()).requires_grad_(), torch.zeros((), device=self.device)
         self.lam, self.velocity_lam = (torch.tensor(v, device=self.device) for v in (0.5, 0.0))
+        self.parts = self.divided(_ROW if self.device.type == "cuda" else 0)
         self.rate = torch.zeros((), device=self.device)
         # Sums over the epoch, each batch by its size: the last one may be short.
         self.objective_sum, self.error_sum = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -70,6 +78,8 @@ class Stage:
     @torch.no_grad()
     def begin_epoch(self, rate: float) -> None:
         self.rate.fill_(rate)
+        self.scale.copy_(scale_of(self.net.rho))
+        self.kl.copy_(self.divergence())
         for total in (self.objective_sum, self.error_sum, self.steps, self.finite_steps):
             total.zero_()
 
@@ -80,13 +90,13 @@ class Stage:
         """
         loss, error = self.measure(batch, normals)
         by_weights: Sequence[Tensor | None]
-        by_weights = torch.autograd.grad(loss, (self.net.mean, self.net.rho), allow_unused=True)
+        by_weights = torch.autograd.grad(loss, (self.net.mean, self.scale), allow_unused=True)
         size = len(batch)
         if share is not None:
             size = share.total
             loss, error, by_weights = share.mean(loss, error, by_weights)
         # By the chain rule: the divergence's own gradient is taken where the weights are updated, in the same sweep.
-        parts = (loss.detach().requires_grad_(), self.divergence().requires_grad_())
+        parts = (loss.detach().requires_grad_(), self.kl.detach().requires_grad_())
         objective = self.combine(*parts, self.lam)
         by_loss, by_kl = torch.autograd.grad(objective, parts, allow_unused=True)
         self.update(size, error, objective, by_loss, by_kl, *by_weights)
@@ -100,7 +110,7 @@ class Stage:
         if share is not None:
             size = share.total
             loss, error, _ = share.mean(loss, error)
-        objective = self.combine(loss, self.divergence(), lam)
+        objective = self.combine(loss, self.kl, lam)
         (by_lam,) = torch.autograd.grad(objective, lam)
         with torch.no_grad():
             _sgd(self.lam, self.velocity_lam, by_lam, self.settings.momentum, self.rate)
@@ -111,7 +121,7 @@ class Stage:
         """(loss, error): the network's part of the objective, matrix products in the settings' precision."""
         bf16 = self.settings.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            return batch_loss(self.net, self.x[batch], self.y[batch], self.settings, normals)
+            return batch_loss(self.net, self.x[batch], self.y[batch], self.settings, normals, self.scale)
 
     @torch.no_grad()
     def divergence(self) -> Tensor:
@@ -123,6 +133,22 @@ class Stage:
     def divergence_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
         """The settings' divergence at these means and rhos."""
         return divergence_of(self.net, mean, rho, self.settings, exact)
+
+    def divided(self, row: int) -> list[tuple[slice, dict[str, Tensor]]]:
+        """What is swept at a time: a part of the flat vectors, and its view in all that a step changes.
+
+        Whole rows of this length and the rest, or everything where the divergence is no sum over weights of one law.
+        """
+        size = len(self.net.mean)
+        additive = self.settings.divergence == "kl" and self.net.distribution is GAUSSIAN
+        whole = size - size % row if row and additive else 0
+        vectors = {name: t for name, t in self.lasting().items() if t.shape == self.net.mean.shape}
+        vectors = {name: t.detach() for name, t in (vectors | {"scale": self.scale}).items()}
+        if not whole:
+            return [(slice(None), vectors)]
+        rows = slice(0, whole), {name: t[:whole].view(-1, row) for name, t in vectors.items()}
+        rest = slice(whole, size), {name: t[whole:] for name, t in vectors.items()}
+        return [rows, rest] if whole < size else [rows]
 
     def combine(self, loss: Tensor, kl: Tensor, lam: Tensor) -> Tensor:
         """The objective, from its parts."""
@@ -137,31 +163,39 @@ class Stage:
         by_loss: Tensor,
         by_kl: Tensor | None,
         by_mean: Tensor | None,
-        by_rho: Tensor | None,
+        by_scale: Tensor | None,
     ) -> None:
         """A step of the optimiser, and the sums. None: the objective does not depend on that."""
-        net = self.net
-        kl_gradients = (
-            (None, None) if by_kl is None else torch.func.grad(self.divergence_at, argnums=(0, 1))(net.mean, net.rho)
-        )
         if self.settings.optimiser == "adam":
             self.adam_steps += 1
-        for which, by_weight, kl_by_weight in zip(("mean", "rho"), (by_mean, by_rho), kl_gradients, strict=True):
-            terms = [a * b for a, b in ((by_loss, by_weight), (by_kl, kl_by_weight)) if a is not None and b is not None]
-            if terms:
-                self._descend(which, sum(terms[1:], terms[0]))
+        kl = torch.zeros((), device=self.device)
+        for part, swept in self.parts:
+            law = partial(self._divergence_of_part, part)
+            mean, rho = swept["mean"], swept["rho"]
+            kl_gradients = (None, None) if by_kl is None else torch.func.grad(law, argnums=(0, 1))(mean, rho)
+            loss_gradients = [None if g is None else g[part].view_as(mean) for g in (by_mean, by_scale)]
+            if loss_gradients[1] is not None:
+                loss_gradients[1] = _by_rho(rho, loss_gradients[1])
+            for which, *gradients in zip(("mean", "rho"), loss_gradients, kl_gradients, strict=True):
+                pairs = zip((by_loss, by_kl), gradients, strict=True)
+                terms = [a * b for a, b in pairs if a is not None and b is not None]
+                if terms:
+                    self._descend(swept, which, sum(terms[1:], terms[0]))
+            swept["scale"].copy_(scale_of(rho))
+            if by_kl is not None:
+                kl = kl + law(mean, rho)
+        self.kl.copy_(kl)
         self._count(size, error, objective)
 
-    def _descend(self, which: str, gradient: Tensor) -> None:
-        weight, velocity, momentum = (
-            getattr(self.net, which),
-            getattr(self, f"velocity_{which}"),
-            self.settings.momentum,
-        )
+    def _divergence_of_part(self, part: slice, mean: Tensor, rho: Tensor) -> Tensor:
+        return self.divergence_at(mean, rho) if part == slice(None) else self.net.kl_at(mean, rho, part=part)
+
+    def _descend(self, swept: dict[str, Tensor], which: str, gradient: Tensor) -> None:
+        weight, velocity, momentum = swept[which], swept[f"velocity_{which}"], self.settings.momentum
         if self.settings.optimiser == "sgd":
             _sgd(weight, velocity, gradient, momentum, self.rate)
             return
-        squares = getattr(self, f"squares_{which}")
+        squares = swept[f"squares_{which}"]
         velocity.lerp_(gradient, 1 - momentum)
         squares.lerp_(gradient.square(), 1 - _SQUARES_DECAY)
         # Both start at 0, and are divided by the weight that the gradients so far have in them.
@@ -180,6 +214,12 @@ class Stage:
         finite = torch.stack([v.isfinite() for v in (error, objective)])
         self.finite_steps += finite & (self.finite_steps == self.steps)
         self.steps += 1
+
+
+def _by_rho(rho: Tensor, by_scale: Tensor) -> Tensor:
+    """The gradient by rho, from that by the scale."""
+    gradient: Tensor = torch.func.grad(lambda rho: (scale_of(rho) * by_scale).sum())(rho)
+    return gradient
 
 
 def _sgd(weight: Tensor, velocity: Tensor, gradient: Tensor, momentum: float, rate: Tensor) -> None:
