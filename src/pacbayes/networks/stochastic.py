@@ -131,12 +131,11 @@ class StochasticNetwork(nn.Module):
         """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""
         return self.kl_at(self.mean, self.rho, exact=exact)
 
-    def kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False, part: slice = slice(None)) -> Tensor:
-        """:meth:`kl`, of the posterior with these means and rhos; of Gaussian weights also a part, of any shape."""
+    def kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
+        """:meth:`kl`, of the posterior with these means and rhos."""
         dtype = torch.float64 if exact else mean.dtype
         # The scales are those that sampling uses, in its precision.
-        prior_mean, prior_rho = (v[part].view_as(mean) for v in (self.prior_mean, self.prior_rho))
-        law = (mean, scale_of(rho), prior_mean, scale_of(prior_rho))
+        law = (mean, scale_of(rho), self.prior_mean, scale_of(self.prior_rho))
         vectors = [v.to(dtype) for v in law]
         if self.distribution is GAUSSIAN:
             return _sum(kl_pieces(GAUSSIAN, vectors))
@@ -381,7 +380,7 @@ class StochasticNetwork(nn.Module):
 
 
 def _sum(pieces: list[Tensor]) -> Tensor:
-    return torch.stack([piece.sum(-1).sum() for piece in pieces]).sum()
+    return torch.stack([piece.sum() for piece in pieces]).sum()
 
 
 def _sha256(tensors: dict[str, Tensor]) -> str:

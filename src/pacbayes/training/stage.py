@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from pacbayes.data import Data
 from pacbayes.data.streamed import on_device
-from pacbayes.networks.distributions import GAUSSIAN, Normals, scale_of
+from pacbayes.networks.distributions import Normals, scale_of
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.processes import Share
@@ -21,10 +20,6 @@ from pacbayes.training.settings import Settings
 _SQUARES_DECAY, _EPSILON = 0.999, 1e-8
 
 LAMBDA_RANGE = (1e-3, 1 - 1e-3)
-
-# A GPU's compiler takes the divergence in the sweep that updates the weights if they come in rows of this length; what
-# is left over is swept by itself.
-_ROW = 1024
 
 # What each step is watched for. A gradient that is not finite shows in the next step, or in the weights at the end.
 WATCHED = ("the risk", "the objective")
@@ -44,10 +39,9 @@ class Stage:
         if settings.optimiser == "adam":
             self.squares_mean, self.squares_rho = torch.zeros_like(net.mean), torch.zeros_like(net.rho)
             self.adam_steps = torch.zeros((), device=self.device)
-        # The posterior's deviations and divergence, kept up to date by the sweep that changes the weights.
+        # The posterior's deviations and divergence, kept up to date by what changes the weights.
         self.scale, self.kl = torch.zeros_like(net.rho.detach()).requires_grad_(), torch.zeros((), device=self.device)
         self.lam, self.velocity_lam = (torch.tensor(v, device=self.device) for v in (0.5, 0.0))
-        self.parts = self.divided(_ROW if self.device.type == "cuda" else 0)
         self.rate = torch.zeros((), device=self.device)
         # Sums over the epoch, each batch by its size: the last one may be short.
         self.objective_sum, self.error_sum = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -78,8 +72,7 @@ class Stage:
     @torch.no_grad()
     def begin_epoch(self, rate: float) -> None:
         self.rate.fill_(rate)
-        self.scale.copy_(scale_of(self.net.rho))
-        self.kl.copy_(self.divergence())
+        self._follow()
         for total in (self.objective_sum, self.error_sum, self.steps, self.finite_steps):
             total.zero_()
 
@@ -134,22 +127,6 @@ class Stage:
         """The settings' divergence at these means and rhos."""
         return divergence_of(self.net, mean, rho, self.settings, exact)
 
-    def divided(self, row: int) -> list[tuple[slice, dict[str, Tensor]]]:
-        """What is swept at a time: a part of the flat vectors, and its view in all that a step changes.
-
-        Whole rows of this length and the rest, or everything where the divergence is no sum over weights of one law.
-        """
-        size = len(self.net.mean)
-        additive = self.settings.divergence == "kl" and self.net.distribution is GAUSSIAN
-        whole = size - size % row if row and additive else 0
-        vectors = {name: t for name, t in self.lasting().items() if t.shape == self.net.mean.shape}
-        vectors = {name: t.detach() for name, t in (vectors | {"scale": self.scale}).items()}
-        if not whole:
-            return [(slice(None), vectors)]
-        rows = slice(0, whole), {name: t[:whole].view(-1, row) for name, t in vectors.items()}
-        rest = slice(whole, size), {name: t[whole:] for name, t in vectors.items()}
-        return [rows, rest] if whole < size else [rows]
-
     def combine(self, loss: Tensor, kl: Tensor, lam: Tensor) -> Tensor:
         """The objective, from its parts."""
         return objective_of(loss, kl, self.settings, self.m, lam)
@@ -166,36 +143,36 @@ class Stage:
         by_scale: Tensor | None,
     ) -> None:
         """A step of the optimiser, and the sums. None: the objective does not depend on that."""
+        net = self.net
         if self.settings.optimiser == "adam":
             self.adam_steps += 1
-        kl = torch.zeros((), device=self.device)
-        for part, swept in self.parts:
-            law = partial(self._divergence_of_part, part)
-            mean, rho = swept["mean"], swept["rho"]
-            kl_gradients = (None, None) if by_kl is None else torch.func.grad(law, argnums=(0, 1))(mean, rho)
-            loss_gradients = [None if g is None else g[part].view_as(mean) for g in (by_mean, by_scale)]
-            if loss_gradients[1] is not None:
-                loss_gradients[1] = _by_rho(rho, loss_gradients[1])
-            for which, *gradients in zip(("mean", "rho"), loss_gradients, kl_gradients, strict=True):
-                pairs = zip((by_loss, by_kl), gradients, strict=True)
-                terms = [a * b for a, b in pairs if a is not None and b is not None]
-                if terms:
-                    self._descend(swept, which, sum(terms[1:], terms[0]))
-            swept["scale"].copy_(scale_of(rho))
-            if by_kl is not None:
-                kl = kl + law(mean, rho)
-        self.kl.copy_(kl)
+        kl_gradients = (
+            (None, None) if by_kl is None else torch.func.grad(self.divergence_at, argnums=(0, 1))(net.mean, net.rho)
+        )
+        by_rho = None if by_scale is None else _by_rho(net.rho, by_scale)
+        for which, *gradients in zip(("mean", "rho"), (by_mean, by_rho), kl_gradients, strict=True):
+            pairs = zip((by_loss, by_kl), gradients, strict=True)
+            terms = [a * b for a, b in pairs if a is not None and b is not None]
+            if terms:
+                self._descend(which, sum(terms[1:], terms[0]))
+        self._follow()
         self._count(size, error, objective)
 
-    def _divergence_of_part(self, part: slice, mean: Tensor, rho: Tensor) -> Tensor:
-        return self.divergence_at(mean, rho) if part == slice(None) else self.net.kl_at(mean, rho, part=part)
+    def _follow(self) -> None:
+        """Deviations and divergence for the next step, while the weights are still in a GPU's cache."""
+        self.scale.copy_(scale_of(self.net.rho))
+        self.kl.copy_(self.divergence())
 
-    def _descend(self, swept: dict[str, Tensor], which: str, gradient: Tensor) -> None:
-        weight, velocity, momentum = swept[which], swept[f"velocity_{which}"], self.settings.momentum
+    def _descend(self, which: str, gradient: Tensor) -> None:
+        weight, velocity, momentum = (
+            getattr(self.net, which),
+            getattr(self, f"velocity_{which}"),
+            self.settings.momentum,
+        )
         if self.settings.optimiser == "sgd":
             _sgd(weight, velocity, gradient, momentum, self.rate)
             return
-        squares = swept[f"squares_{which}"]
+        squares = getattr(self, f"squares_{which}")
         velocity.lerp_(gradient, 1 - momentum)
         squares.lerp_(gradient.square(), 1 - _SQUARES_DECAY)
         # Both start at 0, and are divided by the weight that the gradients so far have in them.
