@@ -234,6 +234,22 @@ def test_test_error_against_a_direct_loop(hidden_net):
     assert monte_carlo.test_error(net, data, draws=1, seed=9) == (rates[0], 0.0)
 
 
+def test_a_fixed_body_is_run_once_and_the_test_error_is_the_same():
+    body, passes = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), []
+    net = stochastic(nn.Sequential(body, nn.Linear(8, 3)), 0.1, layers=["1"])
+    data = as_data((torch.randn(50, 4), torch.arange(50) % 3))
+    counts = torch.tensor(shared_errors(net, data, 40, 9)) / 50
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda m, *_: passes.append(m) if type(m) is nn.Tanh else None
+    )
+    try:
+        mean, deviation = monte_carlo.test_error(net, data, draws=40, seed=9)
+    finally:
+        hook.remove()
+    assert mean == pytest.approx(float(counts.mean())) and deviation == pytest.approx(float(counts.std()))
+    assert 0 < len(passes) < 10
+
+
 def test_test_error_is_the_rate_at_which_the_label_is_not_the_largest(hidden_net):
     """The same networks drawn by hand, each from a seed of its own."""
     net, data = hidden_net(), gaussian_data(30)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import pacbayes as pb
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES, build, stochastic
 
@@ -151,3 +152,31 @@ def test_a_mirrored_body_is_mirrored_in_the_certified_network():
     x = torch.randn(4, 1, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(net(x, sampling="mean"), net(x.flip(-1), sampling="mean"))
+
+
+def test_a_committee_gives_the_mean_of_its_members_and_trains_them_apart():
+    model = build("cnn-6-committee", (1, 8, 8), 3).eval()
+    committee, last = model
+    count, x = len(committee.members), torch.randn(24, 1, 8, 8)
+    weights = last.weight.detach().chunk(count, 1)
+    with torch.no_grad():
+        each = [count * member(x) @ w.T + last.bias for member, w in zip(committee.members, weights, strict=True)]
+        torch.testing.assert_close(model(x), torch.stack(each).mean(0))
+        # In training an example is answered by one of them.
+        shared = model.train()(x)
+        for place in range(count):
+            torch.testing.assert_close(shared[place::count], each[place][place::count])
+        torch.testing.assert_close(model(x[:15]), model.eval()(x[:15]))
+    shares = model.train()(x)[3::count].sum()
+    gradients = torch.autograd.grad(shares, list(committee.parameters()), allow_unused=True)
+    touched = [any(g is not None and g.any() for g in some) for some in zip(*[iter(gradients)] * 12, strict=True)]
+    assert touched == [place == 3 for place in range(count)]
+
+
+def test_a_committee_trains_and_certifies():
+    data = pb.load("digits").take(range(700))
+    prior_data, bound_data = pb.split(data, 0.5, seed=0)
+    model = build("cnn-6-committee", data.shape, data.classes)
+    model = pb.train_ordinary(model, prior_data, epochs=6, batch_size=60, rate=0.8, output_rate=0.02)
+    net = stochastic(model, 1e-6, layers=["1"])
+    assert pb.certify(net, bound_data, sampling="exact").risk_bound < 0.5

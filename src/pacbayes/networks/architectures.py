@@ -2,8 +2,9 @@
 
 ``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling, ``residual
 N`` two convolutions with a way around them, ``average`` the mean over all places, ``mirrored`` the mean over an image
-and its mirror image of all that comes before, ``scatter J L`` a fixed scattering transform. A ReLU follows every layer,
-after its pooling where it has one; the last Linear, to the number of classes, closes the net.
+and its mirror image of all that comes before, ``committee K`` K networks like all that comes before, side by side,
+``scatter J L`` a fixed scattering transform. A ReLU follows every layer, after its pooling where it has one; the last
+Linear, to the number of classes, closes the net.
 """
 
 from __future__ import annotations
@@ -65,6 +66,9 @@ ARCHITECTURES = {
     "cnn-6": Architecture(
         f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average",
         "six convolutions, for 28x28 images",
+    ),
+    "cnn-6-committee": Architecture(
+        f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average, committee 8", "eight of them"
     ),
     "resnet-18": Architecture(_resnet(64), "eight residual blocks of 64 to 512 channels, without normalisation"),
     "resnet-18-mirrored": Architecture(f"{_resnet(64)}, mirrored", "the same, shown each image and its mirror image"),
@@ -131,7 +135,39 @@ class Mirrored(nn.Sequential):
         return y if self.training else (y + super().forward(x.flip(-1))) / 2
 
 
+class Committee(nn.Module):
+    """Networks side by side. Each learns apart, from a share of every batch; in evaluation all see every example.
+
+    What the next Linear makes of their outputs is then the mean of what it would make of each by itself.
+    """
+
+    def __init__(self, members: Sequence[nn.Module]):
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = len(self.members)
+        # The end of an epoch may leave a batch too short to share.
+        if not self.training or len(x) < 2 * count:
+            return torch.cat([member(x) for member in self.members], 1)
+        shares = [member(x[place::count]) * count for place, member in enumerate(self.members)]
+        out = shares[0].new_zeros(len(x), count, shares[0].shape[1])
+        for place, share in enumerate(shares):
+            out[place::count, place] = share
+        return out.flatten(1)
+
+
 def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    modules, features = _body(layers, name, shape)
+    return nn.Sequential(*modules, nn.Linear(features, classes))
+
+
+def _body(layers: str, name: str, shape: tuple[int, ...]) -> tuple[list[nn.Module], int]:
+    """All but the last Linear, and how many numbers it gives."""
+    before, is_committee, count = layers.partition(", committee ")
+    if is_committee:
+        members = [_body(before, name, shape) for _ in range(int(count))]
+        return [Committee([nn.Sequential(*modules) for modules, _ in members])], sum(size for _, size in members)
     modules: list[nn.Module] = []
     size = torch.Size(shape)
     for words in (item.split() for item in layers.split(", ")):
@@ -163,4 +199,4 @@ def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) ->
             size = torch.Size((int(words[1]),))
         if min(size) < 1:
             raise InvalidInput(f"{name} pools images of shape {list(shape)} away to nothing: take a smaller network")
-    return nn.Sequential(*modules, nn.Linear(size[0], classes))
+    return modules, size[0]

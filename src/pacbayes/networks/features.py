@@ -83,6 +83,19 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     return replace(data, x=x, name=f"features of {data.name}", source=source), result
 
 
+def body_once(net: StochasticNetwork, data: Data) -> tuple[StochasticNetwork, Data]:
+    """The drawn last layer of a fixed body and what it gets, for inputs in memory; else network and data themselves.
+
+    The outputs are the same, but the body is run once.
+    """
+    whole = net.hidden_size or not net.model.state_dict() or net.fixed_part_changed()
+    if whole or not isinstance(data.x, Tensor):
+        return net, data
+    inputs, head = features(net, data)
+    assert isinstance(head, StochasticNetwork)
+    return head, inputs
+
+
 def _part(model: nn.Module, name: str | None) -> nn.Module:
     if name is None:
         linears = [module for module in model.modules() if type(module) is nn.Linear]

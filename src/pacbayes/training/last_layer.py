@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 import torch
-from torch import Tensor
 
 from pacbayes.data import Data
-from pacbayes.networks.features import features
+from pacbayes.networks.features import body_once
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, History, check_fit, fitting
@@ -23,11 +22,10 @@ def fitting_last(
     checkpoint: Checkpoint | None = None,
 ) -> Generator[None, None, History]:
     """:func:`~pacbayes.training.fit.fitting`, faster where it can be: for a fixed body, and inputs in memory."""
-    if net.hidden_size or not net.model.state_dict() or not isinstance(data.x, Tensor):
-        return (yield from fitting(net, data, settings, callback, checkpoint))
     check_fit(net, data, settings)
-    inputs, head = features(net, data)
-    assert isinstance(head, StochasticNetwork)
+    head, inputs = body_once(net, data)
+    if head is net:
+        return (yield from fitting(net, data, settings, callback, checkpoint))
     net.objective = settings.objective
     net.trained_on.append(data)
     try:
