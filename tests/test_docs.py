@@ -176,7 +176,7 @@ RECORDS = {
     "Fashion-MNIST, learnt prior": "Fashion-MNIST learnt",
     "CIFAR-10, the paper's 9 layers, 50 %": "CIFAR-10 9 layers 50%",
     "CIFAR-10, the paper's 15 layers, 70 %": "CIFAR-10 15 layers 70%",
-    "CIFAR-10, any network, learnt prior": "CIFAR-10 learnt any network",
+    "CIFAR-10, any network, learnt prior": "CIFAR-10 learnt any network (longer)",
     "CIFAR-10, data-free": "CIFAR-10 data-free",
 }
 
@@ -203,7 +203,7 @@ def test_the_records_of_the_readme_are_those_of_the_results():
 
 
 def test_the_numbers_of_the_page_of_records_are_among_the_results():
-    bounds = {*bounds_of("records").values(), *bounds_of("holdout").values()}
+    bounds = {bound for name in ("records", "holdout", "ablations") for bound in bounds_of(name).values()}
     shown = re.findall(r"\*\*[^*]*?(\.\d{4})\*\*", PAGES["records"])
     assert len(shown) >= 8 and not set(shown) - bounds
 
