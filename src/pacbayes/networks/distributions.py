@@ -149,11 +149,13 @@ DISTRIBUTIONS: dict[str, Distribution] = {d.name: d for d in (GAUSSIAN, Laplace(
 def kl_pieces(family: Distribution, law: Sequence[Tensor]) -> list[Tensor]:
     """The family's ``kl`` of a law: mean, scale, and the prior's.
 
-    In float64 piece by piece, which is four times faster: what is on the way stays in the cache.
+    In float64 piece by piece: on a CPU that is four times faster, since what is on the way stays in the cache, and on a
+    GPU, where each piece has to be started, larger ones still bound the memory.
     """
     if law[0].dtype != torch.float64:
         return [family.kl(*law)]
-    return [family.kl(*piece) for piece in zip(*(vector.split(2**16) for vector in law), strict=True)]
+    size = 2**22 if law[0].is_cuda else 2**16
+    return [family.kl(*piece) for piece in zip(*(vector.split(size) for vector in law), strict=True)]
 
 
 def distribution_named(name: str) -> Distribution:
