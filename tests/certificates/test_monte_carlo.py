@@ -242,10 +242,12 @@ def test_a_fixed_body_is_run_once_and_the_test_error_is_the_same():
     hook = nn.modules.module.register_module_forward_hook(
         lambda m, *_: passes.append(m) if type(m) is nn.Tanh else None
     )
+    before = torch.get_rng_state()
     try:
         mean, deviation = monte_carlo.test_error(net, data, draws=40, seed=9)
     finally:
         hook.remove()
+    assert torch.equal(torch.get_rng_state(), before)
     assert mean == pytest.approx(float(counts.mean())) and deviation == pytest.approx(float(counts.std()))
     assert 0 < len(passes) < 10
 

@@ -13,7 +13,7 @@ from torch.distributions import Laplace, Normal, kl_divergence
 
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import DISTRIBUTIONS, stochastic
-from pacbayes.networks.distributions import SCALE_FLOOR, distribution_named, rho_of, scale_of
+from pacbayes.networks.distributions import SCALE_FLOOR, distribution_named, rho_of, scale_of, slope_of
 
 REFERENCE = {"gaussian": Normal, "laplace": lambda mean, s: Laplace(mean, s / math.sqrt(2))}
 
@@ -33,6 +33,15 @@ def scattered(seed: int, n: int = 2000) -> list[torch.Tensor]:
     s, prior_s = 10 ** uniform(-4, 1), 10 ** uniform(-4, 1)
     prior_mean = uniform(-1, 1)
     return [prior_mean + prior_s * 10 ** uniform(-3, 1.5) * uniform(-1, 1).sign(), s, prior_mean, prior_s]
+
+
+def test_the_slope_is_the_derivative_of_the_scale():
+    edge = SCALE_FLOOR ** (2 / 3)
+    sizes = torch.tensor([0.0, edge / 2, edge * 1.01, 0.09, 0.5, 2.0], dtype=torch.float64)
+    rho = torch.cat([-sizes, sizes]).requires_grad_()
+    (expected,) = torch.autograd.grad(scale_of(rho).sum(), rho)
+    torch.testing.assert_close(slope_of(rho.detach()), expected)
+    assert expected.count_nonzero() == 8
 
 
 def test_scale_is_the_three_halves_power_of_rho():

@@ -18,7 +18,7 @@ from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import Gaussian
-from pacbayes.networks.features import body_once
+from pacbayes.networks.features import body_is_fixed, features
 from pacbayes.networks.layers import StochasticConv, StochasticLayer
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.stochastic import StochasticNetwork
@@ -194,7 +194,11 @@ def test_error(
     net: StochasticNetwork, data: Any, draws: int = 1000, seed: int = 0, progress: Progress | None = None
 ) -> tuple[float, float]:
     """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
-    net, data = body_once(net, as_data(data, classes=net.classes))
+    data = as_data(data, classes=net.classes)
+    if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
+        data, head = features(net, data)
+        assert isinstance(head, StochasticNetwork)
+        net = head
     rates = torch.tensor(shared_errors(net, data, draws, seed, progress), dtype=torch.float64) / len(data)
     return float(rates.mean()), float(rates.std()) if draws > 1 else 0.0
 

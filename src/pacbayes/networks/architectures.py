@@ -68,7 +68,8 @@ ARCHITECTURES = {
         "six convolutions, for 28x28 images",
     ),
     "cnn-6-committee": Architecture(
-        f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average, committee 8", "eight of them"
+        f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average, committee 8",
+        "eight networks of six convolutions that learn apart",
     ),
     "resnet-18": Architecture(_resnet(64), "eight residual blocks of 64 to 512 channels, without normalisation"),
     "resnet-18-mirrored": Architecture(f"{_resnet(64)}, mirrored", "the same, shown each image and its mirror image"),

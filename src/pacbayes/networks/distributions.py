@@ -29,6 +29,12 @@ def scale_of(rho: Tensor) -> Tensor:
     return size * size.sqrt()
 
 
+def slope_of(rho: Tensor) -> Tensor:
+    """The derivative of :func:`scale_of`."""
+    size = rho.abs()
+    return torch.where(size < SCALE_FLOOR ** (2 / 3), 0.0, 1.5 * size.sqrt() * rho.sign())
+
+
 def rho_of(scale: Tensor) -> Tensor:
     """The positive rho behind a scale."""
     return scale.pow(2 / 3)

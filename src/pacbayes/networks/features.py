@@ -83,17 +83,9 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     return replace(data, x=x, name=f"features of {data.name}", source=source), result
 
 
-def body_once(net: StochasticNetwork, data: Data) -> tuple[StochasticNetwork, Data]:
-    """The drawn last layer of a fixed body and what it gets, for inputs in memory; else network and data themselves.
-
-    The outputs are the same, but the body is run once.
-    """
-    whole = net.hidden_size or not net.model.state_dict() or net.fixed_part_changed()
-    if whole or not isinstance(data.x, Tensor):
-        return net, data
-    inputs, head = features(net, data)
-    assert isinstance(head, StochasticNetwork)
-    return head, inputs
+def body_is_fixed(net: StochasticNetwork, data: Data) -> bool:
+    """Whether there is something before the one drawn layer that can be run once, and inputs in memory to do it on."""
+    return not net.hidden_size and bool(net.model.state_dict()) and isinstance(data.x, Tensor)
 
 
 def _part(model: nn.Module, name: str | None) -> nn.Module:
@@ -110,7 +102,8 @@ def _part(model: nn.Module, name: str | None) -> nn.Module:
 
 def _head_network(net: StochasticNetwork) -> StochasticNetwork:
     layer = net.output_layer
-    linear = nn.Linear(layer.in_features, layer.out_features, bias=len(net.slots) == 2)
+    with torch.random.fork_rng(devices=[]):
+        linear = nn.Linear(layer.in_features, layer.out_features, bias=len(net.slots) == 2)
     head = stochastic(linear.to(net.mean))
     for name in ("mean", "rho", "prior_mean", "prior_rho"):
         getattr(head, name).copy_(getattr(net, name))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 import torch
 
 from pacbayes.data import Data
-from pacbayes.networks.features import body_once
+from pacbayes.networks.features import body_is_fixed, features
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, History, check_fit, fitting
@@ -22,10 +22,11 @@ def fitting_last(
     checkpoint: Checkpoint | None = None,
 ) -> Generator[None, None, History]:
     """:func:`~pacbayes.training.fit.fitting`, faster where it can be: for a fixed body, and inputs in memory."""
-    check_fit(net, data, settings)
-    head, inputs = body_once(net, data)
-    if head is net:
+    if not body_is_fixed(net, data):
         return (yield from fitting(net, data, settings, callback, checkpoint))
+    check_fit(net, data, settings)
+    inputs, head = features(net, data)
+    assert isinstance(head, StochasticNetwork)
     net.objective = settings.objective
     net.trained_on.append(data)
     try:

@@ -28,7 +28,7 @@ def batch_loss(
     With ``scales``, the weights' deviations, it depends on these in place of the rhos.
     """
     if settings.method == "CE":
-        outputs = net.drawn(x, Draw("mean", normals, settings.dropout))
+        outputs = net.drawn(x, Draw("mean", normals, settings.dropout, scales=scales))
         return F.cross_entropy(outputs, y), _error(outputs, y)
     draw = Draw(settings.sampling, normals, settings.dropout, scales=scales)
     if settings.method == "S":

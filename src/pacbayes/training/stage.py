@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pacbayes.data import Data
 from pacbayes.data.streamed import on_device
-from pacbayes.networks.distributions import Normals, scale_of
+from pacbayes.networks.distributions import Normals, scale_of, slope_of
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.processes import Share
@@ -40,13 +40,15 @@ class Stage:
             self.squares_mean, self.squares_rho = torch.zeros_like(net.mean), torch.zeros_like(net.rho)
             self.adam_steps = torch.zeros((), device=self.device)
         # The posterior's deviations and divergence, kept up to date by what changes the weights.
-        self.scale, self.kl = torch.zeros_like(net.rho.detach()).requires_grad_(), torch.zeros((), device=self.device)
+        self.scale = torch.zeros_like(net.rho.detach()).requires_grad_()
+        self.kl = net.mean.detach().new_zeros(())
         self.lam, self.velocity_lam = (torch.tensor(v, device=self.device) for v in (0.5, 0.0))
         self.rate = torch.zeros((), device=self.device)
         # Sums over the epoch, each batch by its size: the last one may be short.
         self.objective_sum, self.error_sum = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.steps = torch.zeros((), dtype=torch.int64, device=self.device)
         self.finite_steps = torch.zeros(len(WATCHED), dtype=torch.int64, device=self.device)
+        self._follow()
 
     def state(self) -> dict[str, Tensor]:
         """Copies of all that outlives an epoch."""
@@ -149,15 +151,17 @@ class Stage:
         kl_gradients = (
             (None, None) if by_kl is None else torch.func.grad(self.divergence_at, argnums=(0, 1))(net.mean, net.rho)
         )
-        by_rho = None if by_scale is None else _by_rho(net.rho, by_scale)
+        by_rho = None if by_scale is None else by_scale * slope_of(net.rho)
         for which, *gradients in zip(("mean", "rho"), (by_mean, by_rho), kl_gradients, strict=True):
             pairs = zip((by_loss, by_kl), gradients, strict=True)
             terms = [a * b for a, b in pairs if a is not None and b is not None]
             if terms:
                 self._descend(which, sum(terms[1:], terms[0]))
-        self._follow()
+        if by_scale is not None or by_kl is not None:
+            self._follow()
         self._count(size, error, objective)
 
+    @torch.no_grad()
     def _follow(self) -> None:
         """Deviations and divergence for the next step, while the weights are still in a GPU's cache."""
         self.scale.copy_(scale_of(self.net.rho))
@@ -191,12 +195,6 @@ class Stage:
         finite = torch.stack([v.isfinite() for v in (error, objective)])
         self.finite_steps += finite & (self.finite_steps == self.steps)
         self.steps += 1
-
-
-def _by_rho(rho: Tensor, by_scale: Tensor) -> Tensor:
-    """The gradient by rho, from that by the scale."""
-    gradient: Tensor = torch.func.grad(lambda rho: (scale_of(rho) * by_scale).sum())(rho)
-    return gradient
 
 
 def _sgd(weight: Tensor, velocity: Tensor, gradient: Tensor, momentum: float, rate: Tensor) -> None:
