@@ -61,6 +61,13 @@ def test_the_certificate_is_a_good_one_for_easy_data():
     assert classifier.score(x, y) > 0.95
 
 
+def test_the_certificate_may_be_the_best_of_several_bounds():
+    x, y = blobs()
+    certificates = [quick(bound=bound).fit(x, y).certificate_ for bound in ("invKL", "best")]
+    assert [c.bound for c in certificates] == ["invKL", "best"]
+    assert len(certificates[1].parts) > 1 and certificates[0].errors == certificates[1].errors
+
+
 def test_neither_preprocessing_nor_prior_depend_on_the_bound_data():
     x, y = blobs()
     first = quick(preprocessing=Spy()).fit(x, y)
@@ -217,6 +224,7 @@ def test_a_module_of_ones_own():
         ({"prior_fraction": 1.0}, "prior_fraction"),
         ({"epochs": 0}, "epochs"),
         ({"draws": 0}, "draws"),
+        ({"bound": "least"}, "'least'.*best"),
         ({"delta": 2.0}, "delta"),
         ({"objective": "best"}, "best"),
     ],

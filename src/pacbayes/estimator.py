@@ -18,7 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from pacbayes.bounds.pac_bayes import check_deltas
-from pacbayes.certificates import certify, holdout_bound
+from pacbayes.certificates import BOUNDS, certify, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.dataset import as_inputs
@@ -29,6 +29,7 @@ from pacbayes.networks.shaping import data_behind, forget_data
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
+from pacbayes.training.settings import check_one_of
 
 NETWORKS = 256
 """How many networks are drawn for a call of ``predict``; each example is given to one of them."""
@@ -62,7 +63,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     - ``objective``, ``epochs``, ``rate``, ``batch_size``: of the posterior. The bound holds for
       all posteriors at once, so these may be chosen by it; but each certificate has draws of its own, and the best of K
       certificates fails K times as often as ``mc_delta`` says.
-    - ``delta``, ``mc_delta``, ``draws``: as in :func:`pacbayes.certify`.
+    - ``delta``, ``mc_delta``, ``draws``, ``bound``: as in :func:`pacbayes.certify`.
 
     The labels in y are taken for all the classes that there are, known before the data. The split ignores them:
     stratified parts would not be independent examples.
@@ -93,6 +94,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         delta: float = 0.025,
         mc_delta: float = 0.01,
         draws: int = 20_000,
+        bound: str = "invKL",
         device: str = "cpu",
         random_state: Any = None,
     ):
@@ -109,6 +111,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.delta = delta
         self.mc_delta = mc_delta
         self.draws = draws
+        self.bound = bound
         self.device = device
         self.random_state = random_state
 
@@ -116,9 +119,10 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         """Learn a prior on one part of the examples; train and certify a posterior on the other."""
         # Searches over settings pass numpy's scalars.
         given = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
-        certified = {name: given[name] for name in ("delta", "mc_delta", "draws")}
+        certified = {name: given[name] for name in ("delta", "mc_delta", "draws", "bound")}
         check_deltas(certified["delta"], certified["mc_delta"])
         check_draws(certified["draws"])
+        check_one_of("bound", certified["bound"], list(BOUNDS))
         pretraining = _stage(PRETRAINING, given["pretraining_epochs"])
         training = _stage(PRIOR_TRAINING, given["prior_epochs"])
         posterior = Settings.of(**{k: given[k] for k in ("objective", "epochs", "rate", "batch_size", "delta")})

@@ -72,6 +72,11 @@ class Journal:
 
 def read_journal(run: RunFolder) -> Journal:
     """The journal, if every line is what was written and follows from the one before."""
+    if not (run.path / NAME).exists():
+        raise RunError(
+            f"{run.path / NAME} is missing: a run that was interrupted has none yet, and goes on with "
+            f"pacbayes train --resume --out {run.path}"
+        )
     content = run.read(NAME)
     *texts, rest = content.decode("utf-8", "replace").split("\n")
     lines: list[Line] = []

@@ -386,8 +386,17 @@ def _count(
         return OPEN, f"the loss {certificate.loss!r} is a function that the record does not hold"
     counts = recount(certificate, net, data, secrets.randbits(63), single)
     wrong = [name for name, (recorded, found, allowed) in counts.items() if abs(found - recorded) > allowed]
-    shown = ", ".join(f"{found} {name.replace('_', ' ')} ({recorded})" for name, (recorded, found, _) in counts.items())
+    unit = certificate.unit
+    shown = ", ".join(
+        f"{_in_ones(found, unit)} {name.replace('_', ' ')} ({_in_ones(recorded, unit)})"
+        for name, (recorded, found, _) in counts.items()
+    )
     detail = f"counted again (recorded): {shown}, in {certificate.visits} visits"
     if certificate.sampling in ("independent", "shared"):
         detail += f"; right ones are further apart than is allowed with probability {ERROR_RATE:g} at most"
     return FAILED if wrong else PASSED, detail
+
+
+def _in_ones(count: int, unit: int) -> str:
+    """A count in parts of one, as a number of errors."""
+    return str(count) if unit == 1 else f"{count / unit:.6f}"
