@@ -174,9 +174,12 @@ class Config:
         if name != "posterior" and values.get("epochs") == 0:
             return None
         base = getattr(self, name) or getattr(Config(), name)
-        if name == "ordinary":
-            return Ordinary.of(**{**asdict(base or Ordinary()), **values})
-        return Settings.of(**{**asdict(base), **values})
+        try:
+            if name == "ordinary":
+                return Ordinary.of(**{**asdict(base or Ordinary()), **values})
+            return Settings.of(**{**asdict(base), **values})
+        except InvalidInput as error:
+            raise InvalidInput(f"{name}: {error}") from None
 
     def to_toml(self) -> str:
         """The whole configuration; a stage that is left out is written ``epochs = 0``."""
@@ -206,7 +209,10 @@ class Config:
             options = tomllib.loads(content.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"{source} is not a readable TOML file: {error}") from None
-        return cls().with_options(options)
+        try:
+            return cls().with_options(options)
+        except InvalidInput as error:
+            raise InvalidInput(f"{source}: {error}") from None
 
 
 def _toml(value: str | float | bool) -> str:
