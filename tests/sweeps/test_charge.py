@@ -17,9 +17,9 @@ from pacbayes.training import Ordinary, Settings
 # Another value for every option of the posterior's training.
 OTHERS = {
     "objective": "quad", "method": "S", "epochs": 1, "rate": 0.03, "schedule": "1@0.01", "optimiser": "adam",
-    "momentum": 0.1, "kappa": 0.3, "divergence": "profile", "batch_size": 8, "sampling": "shared", "dropout": 0.5,
-    "p_min": 0.01, "estimator": "L1", "samples": 7, "nodes": 8, "lam": "best", "precision": "bf16", "keep": "last",
-    "evaluate": "running",
+    "momentum": 0.1, "kappa": 0.3, "weighted": "KL", "divergence": "profile", "batch_size": 8, "sampling": "shared",
+    "dropout": 0.5, "p_min": 0.01, "estimator": "L1", "samples": 7, "nodes": 8, "lam": "best", "precision": "bf16",
+    "keep": "last", "evaluate": "running",
 }  # fmt: skip
 # They have no value of their own in a sweep.
 NEITHER = {"data", "data_folder", "device", "priors", "posterior.delta"}

@@ -18,7 +18,9 @@ def images() -> torch.Tensor:
     return torch.rand(400, 3, 10, 12, generator=torch.Generator().manual_seed(1)) + 1
 
 
-@pytest.mark.parametrize("text", ["flip", "shift 3", "cutout 4", "affine 15", "elastic 1", "flip, shift 2, cutout 3, affine 5"])
+@pytest.mark.parametrize(
+    "text", ["flip", "shift 3", "cutout 4", "affine 15", "elastic 1", "flip, shift 2, cutout 3, affine 5"]
+)
 def test_the_same_shape_from_the_seed_and_other_images_from_another(text, images):
     first = changed(text, images)
     assert first.shape == images.shape and first.dtype == images.dtype

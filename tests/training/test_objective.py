@@ -12,6 +12,7 @@ import torch
 from scipy import optimize
 from torch import Tensor, nn
 
+from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork, stochastic
 from pacbayes.training.loss import batch_loss, bounded_cross_entropy, objective_of
 from pacbayes.training.settings import Settings
@@ -91,6 +92,15 @@ def test_the_objective_is_the_one_that_was_named(name, kappa, linear_case, objec
     assert value.item() == pytest.approx(FORMULAS[name](risk, pen), rel=1e-7)
     assert error.item() == pytest.approx(risk, rel=1e-10)
     assert not error.requires_grad
+
+
+def test_kappa_may_weigh_the_divergence_alone(linear_case, objective):
+    net, x, y, risk = linear_case
+    pen = (0.1 * gaussian_divergence(net).item() + math.log(2 * math.sqrt(M) / DELTA)) / M
+    value, _ = objective(net, x, y, Settings(objective="McAll", kappa=0.1, weighted="KL", delta=DELTA))
+    assert value.item() == pytest.approx(FORMULAS["McAll"](risk, pen), rel=1e-7)
+    with pytest.raises(InvalidInput, match="weighted"):
+        Settings(weighted="risk")
 
 
 def test_the_named_objectives_differ_from_each_other(linear_case, objective):

@@ -48,7 +48,8 @@ def objective_of(loss: Tensor, kl: Tensor, settings: Settings, m: int, lam: Tens
     """The objective at this loss and divergence; pre-training and ERM have no penalty."""
     if not settings.penalised:
         return loss
-    pen = penalty(kl, m, settings.delta, settings.kappa)
+    whole = settings.weighted == "penalty"
+    pen = penalty(kl, m, settings.delta, settings.kappa) if whole else penalty(settings.kappa * kl, m, settings.delta)
     if settings.objective == "lbd":
         return lbd(loss, pen, lam if settings.trains_lambda else None)
     return OBJECTIVES[settings.objective](loss, pen)

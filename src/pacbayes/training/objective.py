@@ -15,8 +15,8 @@ from pacbayes.training.loss import batch_loss, divergence_of, objective_of
 from pacbayes.training.settings import Settings
 
 OPTIONS = (
-    "objective", "method", "kappa", "divergence", "delta", "sampling", "dropout", "p_min", "estimator", "samples",
-    "nodes",
+    "objective", "method", "kappa", "weighted", "divergence", "delta", "sampling", "dropout", "p_min", "estimator",
+    "samples", "nodes",
 )  # fmt: skip
 """The fields of :class:`~pacbayes.training.Settings` that say what is minimised; the others belong to the loop."""
 
@@ -33,8 +33,9 @@ def objective(
 
     ``batch`` is a pair (x, y): inputs [b, ...] and labels, int64 [b], on the network's device. ``m`` is the number of
     bound data, all of them, not the batch's. ``options`` are fields of :class:`~pacbayes.training.Settings`:
-    objective, method, kappa, divergence, delta, sampling, dropout and those of the estimator; lambda is always the
-    best one. ``net.parameters()`` are what to train. Each call draws new weights, from ``generator`` if there is one.
+    objective, method, kappa, weighted, divergence, delta, sampling, dropout and those of the estimator; lambda is
+    always the best one. ``net.parameters()`` are what to train. Each call draws new weights, from ``generator`` if
+    there is one.
 
     Trained this way on the bound data, the network is certified as after :func:`~pacbayes.fit`: the bound holds for
     any posterior, however it was found. But a loop that shapes the *prior* must end in :func:`~pacbayes.freeze_prior`,

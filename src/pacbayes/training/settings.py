@@ -47,6 +47,8 @@ class Settings:
     momentum: float = 0.9
     kappa: float = 1.0
     """Weight of the penalty in training; a certificate never uses it."""
+    weighted: str = "penalty"
+    """What kappa weighs: the whole penalty (the paper's), or "KL" alone, as in Pérez-Ortiz et al. 2021."""
     divergence: str = "kl"
     """What the penalty is made of: kl or profile."""
     delta: float = 0.025
@@ -84,6 +86,7 @@ class Settings:
         check_one_of("lam", self.lam, LAMBDAS)
         check_one_of("optimiser", self.optimiser, OPTIMISERS)
         check_one_of("divergence", self.divergence, DIVERGENCES)
+        check_one_of("weighted", self.weighted, ("penalty", "KL"))
         check_one_of("precision", self.precision, ("float32", "bf16"))
         check_one_of("keep", self.keep, ("auto", "best", "last"))
         check_one_of("evaluate", self.evaluate, ("pass", "running"))
