@@ -42,7 +42,7 @@ def binomial_limit(errors: int, n: int, delta: mpf) -> mpf:
 
 
 def reference(record: dict) -> dict[str, mpf]:
-    """Equation (final_bound) in 50 digits, from counts and constants alone."""
+    """The final bound of section 3.5 in 50 digits, from counts and constants alone."""
     with mpmath.workdps(50):
         r = SimpleNamespace(**record)
         delta, mc_delta = mpf(r.delta), mpf(r.mc_delta)

@@ -11,10 +11,11 @@ from torch import nn
 
 from pacbayes.bounds import misclassification_probability
 from pacbayes.certificates import monte_carlo
-from pacbayes.certificates.monte_carlo import chunk_size, independent_errors, shared_errors
+from pacbayes.certificates.monte_carlo import independent_errors, shared_errors
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
-from pacbayes.networks import StochasticNetwork, stochastic
+from pacbayes.networks import StochasticNetwork, memory, stochastic
+from pacbayes.networks.memory import chunk_size
 from pacbayes.seeds import derived_seed
 
 
@@ -45,7 +46,7 @@ def visited(monkeypatch) -> list[tuple[str, list[int]]]:
 @pytest.mark.parametrize(("m", "draws"), [(10, 10), (10, 30), (10, 37), (10, 3), (7, 100), (1, 5)])
 @pytest.mark.parametrize("chunk", [4096, 4])
 def test_each_example_is_visited_equally_often_and_the_rest_at_random(m, draws, chunk, coin, visited, monkeypatch):
-    monkeypatch.setattr(monte_carlo, "_LARGEST_CHUNK", chunk)
+    monkeypatch.setattr(memory, "LARGEST_CHUNK", chunk)
     errors = independent_errors(coin(), numbered(m), draws, seed=3)
     drawn = [indices for sampling, indices in visited if sampling != "mean"]
     assert {sampling for sampling, _ in visited} <= {"independent", "mean"}
@@ -144,7 +145,7 @@ def test_the_visits_are_independent(kind, passes, chunk, monkeypatch):
     399 degrees of freedom), so 0.6 to 1.6 is left with probability < 1e-9. Draws shared by all would give 20 or more.
     In chunks of five, each with a seed of its own, neighbours that had the same draws would give 4.
     """
-    monkeypatch.setattr(monte_carlo, "_LARGEST_CHUNK", chunk)
+    monkeypatch.setattr(memory, "LARGEST_CHUNK", chunk)
     make, shape = NETS[kind]
     net = stochastic(make(), 1.0)
     with torch.no_grad():
@@ -167,10 +168,10 @@ def test_shared_draws_are_the_same_for_every_chunk(hidden_net, monkeypatch):
     net, data = hidden_net(), gaussian_data(50)
     whole = shared_errors(net, data, 10, seed=4)
     for chunk in (1, 7, 49):
-        monkeypatch.setattr(monte_carlo, "_LARGEST_CHUNK", chunk)
+        monkeypatch.setattr(memory, "LARGEST_CHUNK", chunk)
         assert shared_errors(net, data, 10, seed=4) == whole
     monkeypatch.undo()
-    monkeypatch.setattr(monte_carlo, "MEMORY_BUDGET", 1)
+    monkeypatch.setattr(memory, "MEMORY_BUDGET", 1)
     assert shared_errors(net, data, 10, seed=4) == whole
 
 
@@ -185,12 +186,12 @@ def test_the_chunk_shrinks_with_the_budget(per_example, monkeypatch):
     data = as_data((torch.ones(2, 1, 6, 6), torch.zeros(2)), classes=3)
     sizes = []
     for budget in (2**40, 2**24, 2**20, 2**16, 1):
-        monkeypatch.setattr(monte_carlo, "MEMORY_BUDGET", budget)
-        sizes.append(chunk_size(net, data, per_example_weights=per_example))
+        monkeypatch.setattr(memory, "MEMORY_BUDGET", budget)
+        sizes.append(chunk_size(net, data.x, per_example_weights=per_example))
         # One float of each output and each column of the convolution at least, for each example.
         assert sizes[-1] == 1 or sizes[-1] * 4 * (8 * 36 + 36 * 9) <= budget
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] == monte_carlo._LARGEST_CHUNK and sizes[-1] == 1
+    assert sizes[0] == memory.LARGEST_CHUNK and sizes[-1] == 1
     assert 1 < sizes[2] < sizes[0]
 
 
@@ -203,11 +204,11 @@ def test_the_chunk_of_a_network_whose_examples_pass_one_by_one_shrinks_with_the_
     assert not net.drawn_by_rules
     sizes = []
     for budget in (2**40, 2**24, 2**20, 1):
-        monkeypatch.setattr(monte_carlo, "MEMORY_BUDGET", budget)
-        sizes.append(chunk_size(net, data))
-        assert sizes[-1] == chunk_size(net, data, per_example_weights=False)
+        monkeypatch.setattr(memory, "MEMORY_BUDGET", budget)
+        sizes.append(chunk_size(net, data.x))
+        assert sizes[-1] == chunk_size(net, data.x, per_example_weights=False)
         assert sizes[-1] == 1 or sizes[-1] * 4 * length * length <= budget
-    assert sizes == sorted(sizes, reverse=True) and sizes[0] == monte_carlo._LARGEST_CHUNK and sizes[-1] == 1
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] == memory.LARGEST_CHUNK and sizes[-1] == 1
     assert sizes[1] > 50
 
 

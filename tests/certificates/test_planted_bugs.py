@@ -25,7 +25,7 @@ from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import independent_errors
 from pacbayes.data import Data, as_data, split
 from pacbayes.errors import PacBayesError, UnsupportedModel
-from pacbayes.networks import divergence, stochastic
+from pacbayes.networks import divergence, memory, stochastic
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
 from pacbayes.training import fit
@@ -121,11 +121,11 @@ def weighted_batches() -> None:
     net, examples = as_network(gaps(data, 20.0)), as_examples(data)
     # So far from the boundary every draw gives the same answers.
     wrong = int((net(examples.x, "mean").argmax(-1) != examples.y).sum())
-    before, monte_carlo._LARGEST_CHUNK = monte_carlo._LARGEST_CHUNK, 48
+    before, memory.LARGEST_CHUNK = memory.LARGEST_CHUNK, 48
     try:
         assert independent_errors(net, examples, 50, 0) == wrong > 0
     finally:
-        monte_carlo._LARGEST_CHUNK = before
+        memory.LARGEST_CHUNK = before
 
 
 def batch_normalisation() -> None:
@@ -171,7 +171,7 @@ def shared_forward(self, x, sampling="shared", generator=None, dropout=0.0):
 
 def mean_of_means(net, data, draws, seed, progress, count):
     generator = torch.Generator().manual_seed(derived_seed(seed, 1))
-    chunks = list(monte_carlo._visits(len(data), draws, monte_carlo._LARGEST_CHUNK, generator))
+    chunks = list(monte_carlo._visits(len(data), draws, memory.LARGEST_CHUNK, generator))
     rates = [count(data.x[i], data.y[i], generator) / len(i) for i in chunks]
     return (torch.stack(rates).mean() * draws).round().long()
 

@@ -13,6 +13,7 @@ from pacbayes.bounds.majority import vote_rules
 from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
 from pacbayes.data import load
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
+from pacbayes.networks import memory
 from pacbayes.runs import certify_run, predict_run, train_run, trained_network
 
 
@@ -109,9 +110,16 @@ def test_predictions_are_those_of_the_posterior(certified, monkeypatch):
     with torch.no_grad():
         expected = net(bound_data.x * 100, "mean").argmax(1)
     for chunk in (4096, 7):
-        monkeypatch.setattr(monte_carlo, "_LARGEST_CHUNK", chunk)
+        monkeypatch.setattr(memory, "LARGEST_CHUNK", chunk)
         labels = predict_run(certified, bound_data.x * 100, seed=0)
         assert (labels == expected).double().mean() > 0.7
+
+
+def test_predictions_are_those_of_the_predictor_that_is_certified(certified):
+    x = torch.zeros(1000, 4)
+    assert len(set(predict_run(certified, x, seed=1).tolist())) > 1
+    certify_run(certified, draws=20, test_draws=2, predictor="single")
+    assert len(set(predict_run(certified, x, seed=1).tolist())) == 1
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 1), (5, 2, 2)])

@@ -71,7 +71,7 @@ def test_each_process_reads_its_share_of_data_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(Streamed, "read", lambda self, rows: reads.append(rows.tolist()) or read(self, rows))
     monkeypatch.setattr(processes, "size", lambda: 3)
     monkeypatch.setattr(processes, "_with_all", lambda communicate: None)
-    monkeypatch.setattr("pacbayes.certificates.monte_carlo.chunk_size", lambda net, data: 7)
+    monkeypatch.setattr("pacbayes.certificates.monte_carlo.chunk_size", lambda net, x: 7)
     engine = PlainEngine(stage)
     work = {
         "epoch": lambda: engine.epoch(0, 0.0),

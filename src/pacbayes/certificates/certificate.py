@@ -22,7 +22,7 @@ _TOLERANCE = 1e-12
 class Certificate:
     """With probability at least ``confidence``, the true risk is at most ``risk_bound``.
 
-    For the paper's bound ``risk_bound = kl_inverse(empirical_risk_bound, penalty)``, equation (final_bound), where
+    For the paper's bound ``risk_bound = kl_inverse(empirical_risk_bound, penalty)``, section 3.5, where
 
     - ``penalty = (kl + log(2 sqrt(m)/delta))/m``, with m the number of examples of the bound data;
     - ``empirical_risk_bound`` is the ``limit`` for ``empirical_risk = errors/visits`` at mc_delta, from ``draws``
@@ -152,9 +152,9 @@ class Certificate:
             return [str(error)]
         except OverflowError:
             return ["a count is too large to be one"]
-        if not self.parts and self.bound == "invKL" and self.predictor == "randomised":
-            # Records of version 0.1 have one formula and do not name it.
-            expected |= {"part": self.part, "parts": {}}
+        if (self.part, self.parts, self.bound, self.predictor) == ("", {}, "invKL", "randomised"):
+            # The first records had one formula, and did not name it.
+            expected |= {"part": "", "parts": {}}
         faults = []
         for name, value in expected.items():
             recorded = getattr(self, name)

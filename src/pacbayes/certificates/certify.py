@@ -1,4 +1,4 @@
-"""Issuing a certificate for a trained network: equation (final_bound), or its form for learnt priors."""
+"""Issuing a certificate for a trained network: the final bound of section 3.5, or its form for learnt priors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from pacbayes.certificates.monte_carlo import (
     shared_errors,
     vote_errors,
 )
-from pacbayes.certificates.single import fingerprint, single_file, single_weights
+from pacbayes.certificates.single import single_file, single_weights
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import check_seed, derived_seed, fresh_seed
@@ -121,7 +122,7 @@ def certify(
     if predictor == "single":
         net.single_draws += 1
         weights = single_weights(net, seed)
-        drawn = fingerprint(single_file(net, weights, net.single_draws))
+        drawn = sha256(single_file(net, weights))
         plain, profile = log_ratios(net.on_cpu(), weights)
         errors = network_errors(net.at(weights), data)
         plan = replace(plan, errors=errors, log_ratio=plain, profile_log_ratio=profile, draw=net.single_draws)

@@ -108,7 +108,7 @@ class ClassCertificate:
     def from_json(cls, content: bytes, source: str) -> ClassCertificate:
         try:
             record = strict_json(content)
-            # Records of before have no such entry.
+            # The first records had no such entry.
             record.setdefault("priors", 1)
             if record.keys() != {f.name for f in fields(cls)}:
                 raise ValueError("its entries are others")
@@ -149,7 +149,7 @@ def certify_classes(
     refuse_what_voids_a_bound(net, data)
     seed = fresh_seed() if seed is None else seed
     check_seed(seed)
-    sizes = torch.bincount(data.y, minlength=net.classes).tolist()
+    sizes = data.class_counts()
     counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)
     visits = [max(size, draws * size // len(data)) for size in sizes]
 

@@ -74,7 +74,7 @@ class Evidence:
     priors: int = 1
 
     def derived(self) -> dict[str, Any]:
-        """Equation (final_bound): all the record's derived numbers."""
+        """The final bound of section 3.5: all the record's derived numbers."""
         self._check()
         parts: dict[str, tuple[float, float, float, float]] = {}
         for name, (count, rule, share) in self._counts().items():

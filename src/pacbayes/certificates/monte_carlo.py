@@ -8,26 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import Tensor
 
 from pacbayes import processes
 from pacbayes.bounds.riemann import misclassification_upper
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.distributions import Gaussian
 from pacbayes.networks.features import body_is_fixed, features
-from pacbayes.networks.layers import StochasticConv, StochasticLayer
+from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
-
-MEMORY_BUDGET, GPU_MEMORY_BUDGET = 256 * 2**20, 16 * 2**30
-"""Bytes that one chunk's weights and activations may take; on a GPU at most a quarter of what it has."""
-
-_LARGEST_CHUNK = 4096
 
 # Tags that keep these streams apart from each other's and from training's, whatever seed is given.
 _INDEPENDENT, _SHARED = (1, 1, 0), (1, 1, 1)
@@ -94,9 +86,7 @@ def vote_errors(
 
 
 @torch.no_grad()
-def confusion_counts(
-    net: StochasticNetwork, data: Data, draws: int, seed: int, progress: Progress | None = None
-) -> Tensor:
+def confusion_counts(net: StochasticNetwork, data: Data, draws: int, seed: int) -> Tensor:
     """[classes, classes]: visits of examples of each class (rows) by the answer, int64 on the CPU.
 
     A tie of the label's output with another's counts for that other: the diagonal never errs upwards.
@@ -109,7 +99,7 @@ def confusion_counts(
         answer = torch.where(_wrong(outputs, y), rival, y)
         return torch.bincount(y * net.classes + answer, minlength=net.classes**2)
 
-    return _totals(net, data, draws, seed, progress, count, (net.classes**2,)).cpu().view(net.classes, net.classes)
+    return _totals(net, data, draws, seed, None, count, (net.classes**2,)).cpu().view(net.classes, net.classes)
 
 
 def _totals(
@@ -131,7 +121,7 @@ def _totals(
     start = derived_seed(seed, *_INDEPENDENT)
     generator = torch.Generator(device)
     x, y = on_device(data.x, device), data.y.to(device)
-    visits = _visits(len(data), draws, chunk_size(net, data), generator.manual_seed(start))
+    visits = _visits(len(data), draws, chunk_size(net, data.x), generator.manual_seed(start))
     mine = range(processes.rank(), len(visits), processes.size())
     total = torch.zeros(shape, dtype=torch.int64, device=device)
     for number in mine:
@@ -174,7 +164,7 @@ def shared_errors(
     check_draws(draws)
     start = derived_seed(seed, *_SHARED)
     generator = torch.Generator(net.mean.device)
-    size = chunk_size(net, data, per_example_weights=False)
+    size = chunk_size(net, data.x, per_example_weights=False)
     x_all, y_all = on_device(data.x, net.mean.device), data.y.to(net.mean.device)
     counts = torch.zeros(draws, dtype=torch.int64, device=net.mean.device)
     seen = 0
@@ -203,76 +193,10 @@ def test_error(
     return float(rates.mean()), float(rates.std()) if draws > 1 else 0.0
 
 
-def chunk_size(net: StochasticNetwork, data: Data, *, per_example_weights: bool = True) -> int:
-    """How many examples to take at a time, so that memory stays bounded whatever the network and the draws.
-
-    One example is passed through to see the sizes of what the layers make. Where examples have to pass one by one, the
-    network itself sees to it that few draws of its weights are there at a time.
-    """
-    example = data.x[:1].to(net.mean.device)
-    with torch.no_grad():
-        net(example, "mean")  # the first pass settles how the layers are drawn
-    if not net.drawn_by_rules:
-        return _examples_within_budget(net, max(data.x[0].numel(), _growth(net, example)))
-    numbers = [data.x[0].numel()]
-    layers = [m for m in net.model.modules() if not list(m.children()) or isinstance(m, StochasticConv)]
-
-    def note(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        numbers.append(sum(t.numel() for t in (*args, out) if isinstance(t, Tensor)))
-        if isinstance(module, StochasticConv):
-            numbers[-1] += out[0, 0].numel() * args[0].shape[1] * math.prod(module.conv.kernel_size)
-        if per_example_weights and isinstance(module, StochasticLayer) and module.draws_weights(args[0]):
-            # The weights, their noise (three normals each for a Laplace weight), and what is on the way.
-            numbers[-1] += (3 if isinstance(module.weight.distribution, Gaussian) else 7) * module.weight.mean.numel()
-
-    hooks = [layer.register_forward_hook(note) for layer in layers]
-    try:
-        with torch.no_grad():
-            net(example, "mean")
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return _examples_within_budget(net, max(numbers))
-
-
-def _examples_within_budget(net: StochasticNetwork, numbers: int) -> int:
-    """How many examples there may be, if the largest thing made of each has so many numbers."""
-    budget = MEMORY_BUDGET
-    if net.mean.is_cuda:
-        budget = min(GPU_MEMORY_BUDGET, torch.cuda.get_device_properties(net.mean.device).total_memory // 4)
-    return max(1, min(_LARGEST_CHUNK, budget // (2 * numbers * net.mean.element_size())))
-
-
-class _Sizes(TorchDispatchMode):
-    """The size of whatever any operation makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[int] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.seen += [t.numel() for t in (out if isinstance(out, tuple | list) else [out]) if isinstance(t, Tensor)]
-        return out
-
-
-@torch.no_grad()
-def _growth(net: StochasticNetwork, example: Tensor) -> int:
-    """By how much the largest thing made grows with one more example: what is made of weights alone does not."""
-    sizes = []
-    for count in (1, 2):
-        # As it is computed one by one: other kernels do not make the whole of an attention.
-        with sdpa_kernel(SDPBackend.MATH), _Sizes() as found:
-            net(torch.cat([example] * count), "mean")
-        sizes.append(found.seen)
-    one, two = sizes
-    return max(b - a for a, b in zip(one, two, strict=True)) if len(one) == len(two) else max(two)
-
-
 @torch.no_grad()
 def network_errors(net: StochasticNetwork, data: Data) -> int:
     """The errors of the one network at the means, on all the data."""
-    size = chunk_size(net, data, per_example_weights=False)
+    size = chunk_size(net, data.x, per_example_weights=False)
     chunks = zip(data.x.split(size), data.y.split(size), strict=True)
     device = net.mean.device
     with full_precision():
@@ -284,7 +208,7 @@ def exact_errors(net: StochasticNetwork, data: Data) -> int:
     """m Err_S(Q) in parts of 1/``EXACT_UNIT``, rounded up, where the last layer alone is drawn: no Monte Carlo."""
     if net.hidden_size:
         raise InvalidInput("the risk is known without draws only where the last layer alone is stochastic")
-    size = chunk_size(net, data, per_example_weights=False)
+    size = chunk_size(net, data.x, per_example_weights=False)
     total = 0
     for x, y in zip(data.x.split(size), data.y.split(size), strict=True):
         with full_precision():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import safetensors.torch
@@ -13,7 +12,7 @@ from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.monte_carlo import network_errors
 from pacbayes.data import Data
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import sha256, write_atomically
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
@@ -27,13 +26,9 @@ def single_weights(net: StochasticNetwork, seed: int) -> Tensor:
     return net.on_cpu().draw_weights(generator)
 
 
-def single_file(net: StochasticNetwork, weights: Tensor, draw: int) -> bytes:
-    """The network as a safetensors file: the state of the ordinary model, with the count of draws in its header."""
-    return safetensors.torch.save(net.module_state(weights), {"draw": str(draw)})
-
-
-def fingerprint(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def single_file(net: StochasticNetwork, weights: Tensor) -> bytes:
+    """The network as a safetensors file: the state of the ordinary model."""
+    return safetensors.torch.save(net.module_state(weights))
 
 
 def flat_weights(net: StochasticNetwork, state: dict[str, Tensor]) -> Tensor:
@@ -67,7 +62,7 @@ def export_single(net: StochasticNetwork, certificate: Certificate, path: str | 
     """
     if certificate.predictor != "single":
         raise InvalidInput(f"the certificate is for the {certificate.predictor} predictor, not for a single network")
-    content = single_file(net, single_weights(net, certificate.seed), certificate.draw)
-    if fingerprint(content) != certificate.single_fingerprint:
+    content = single_file(net, single_weights(net, certificate.seed))
+    if sha256(content) != certificate.single_fingerprint:
         raise RunError("this network does not give the weights that the certificate names: it was changed since")
     write_atomically(Path(path), content)

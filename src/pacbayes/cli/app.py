@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import sys
 from collections import Counter
@@ -25,8 +24,7 @@ from pacbayes.cli.store import store
 from pacbayes.cli.sweep import sweep
 from pacbayes.cli.train import train
 from pacbayes.data import load_inputs
-from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import sha256
+from pacbayes.errors import InvalidInput
 from pacbayes.report import write_report
 from pacbayes.runs import (
     Config,
@@ -38,7 +36,8 @@ from pacbayes.runs import (
     train_run,
     verify_run,
 )
-from pacbayes.runs.journal import EVENTS, check_certified, check_files
+from pacbayes.runs.journal import check_certified
+from pacbayes.runs.predict import valid_certificate
 from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
@@ -159,7 +158,9 @@ def certify(
             print(comparison_table(certificate, evaluation.holdout_bound))
         if classes:
             options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
-            print(f"\n{certify_run_classes(folder, device=device, data=data, **options)}")
+            with fraction_bar("classes") as progress:
+                issued = certify_run_classes(folder, device=device, data=data, progress=progress, **options)
+            print(f"\n{issued}")
 
 
 @app.command()
@@ -227,13 +228,7 @@ def predict(
     """
     folder = RunFolder.open(run)
     inputs = load_inputs(data, folder=folder.config().data_folder or None)
-    certificate = None
-    if os.path.lexists(folder.certificate_file):
-        certificate = folder.certificate()
-        check_files(folder, EVENTS["certified"])
-        if certificate.check() or certificate.posterior_fingerprint != sha256(folder.read("posterior.safetensors")):
-            raise RunError(f"the certificate in {run} does not hold for these weights: see 'pacbayes verify {run}'")
-    labels = predict_run(folder, inputs, seed, device, certificate)
+    labels = predict_run(folder, inputs, seed, device)
     names = [printable(name) for name in folder.class_names()]
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows(
@@ -243,7 +238,7 @@ def predict(
         print(table.getvalue(), end="")
     else:
         out.write_text(table.getvalue(), encoding="utf-8")
-    if certificate is not None:
+    if (certificate := valid_certificate(folder)) is not None:
         tell(certificate.sentence())
     else:
         tell(f"No certificate yet: run 'pacbayes certify {run}'.")

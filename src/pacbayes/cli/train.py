@@ -130,7 +130,7 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: cpu]")] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the interrupted run in --out; other flags do not apply."),
+        typer.Option("--resume", help="Go on with the interrupted run in --out, by its own configuration."),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is in --out.")] = False,
     checkpoint_seconds: Annotated[
@@ -166,7 +166,9 @@ def train(
     given = {name: value for name, value in flags.items() if value not in (None, {})}
     with together(), TrainingBar() as bar:
         if resume and (given or config is not None or overwrite):
-            raise InvalidInput("--resume goes on with the run's own configuration: give no other option but --out")
+            raise InvalidInput(
+                "--resume goes on with the run's own configuration: leave out --overwrite and all that sets another"
+            )
         settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
         log = None if tensorboard is None or not processes.first() else TensorBoardLog(tensorboard)
 

@@ -18,7 +18,7 @@ def download(url: str, sha256: str, folder: Path) -> Path:
     try:
         import pooch
     except ImportError:
-        raise DataError("downloading needs pooch (pip install 'pacbayes[download]')") from None
+        raise DataError("downloading needs pooch: pip install pooch") from None
     try:
         return Path(pooch.retrieve(url, f"sha256:{sha256}", fname=PurePosixPath(url).name, path=folder))
     # pooch raises ValueError for a wrong hash, and the errors of requests are OSErrors.

@@ -2,7 +2,7 @@
 
 The prior's variances of a weight tensor may all be multiplied by one factor, chosen after training from a fixed grid:
 a union bound over the grid costs ``log 2 + log J`` nats for a tensor whose factor is one of the J, and ``log 2`` for
-a tensor that keeps its prior (DESIGN: the best prior variance is the mean of ``s² + (m - m̃)²``).
+a tensor that keeps its prior (the best prior variance is the mean of ``s² + (m - m̃)²``).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Scattering(nn.Module):
     def __init__(self, scales: int, directions: int):
         super().__init__()
         self.scales, self.directions = scales, directions
-        # Weights for features that were not turned yet are refused: they do not have it.
+        # A part of the weights' fingerprint: other formulas, other features.
         self.register_buffer("version", torch.tensor(2))
         for j in range(scales):
             self.register_buffer(f"wavelets_{j}", _wavelets(j, directions))

@@ -40,7 +40,6 @@ def style(colours: Mapping[str, str]) -> str:
     ink, soft, line = colours["ink"], colours["soft"], colours["line"]
     rules = [
         f".figure text{{fill:{ink};font:14px {FONT};font-variant-numeric:tabular-nums}}",
-        f".figure .soft{{fill:{soft}}}",
         ".figure .strong{font-weight:650}",
         f".figure .tick{{fill:{soft};font-size:12px}}",
         f".figure .grid{{stroke:{line};stroke-width:1}}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +27,7 @@ from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal, singles_drawn
 from pacbayes.runs.signature import NAME as SIGNATURE
 from pacbayes.runs.signature import check_signature
+from pacbayes.seeds import fresh_seed
 
 PASSED, FAILED, OPEN = "passed", "failed", "not checkable"
 
@@ -248,7 +248,7 @@ def _classes(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
 
 def _class_counts(run: RunFolder, net: StochasticNetwork, data: Data) -> tuple[str, str]:
     issued = ClassCertificate.from_json(run.read("classes.json"), "classes.json")
-    refuted = contradicted_classes(issued, net, data, secrets.randbits(63))
+    refuted = contradicted_classes(issued, net, data, fresh_seed())
     return (FAILED, refuted) if refuted else (PASSED, "sizes are those of the data, and fresh visits exceed no bound")
 
 
@@ -378,13 +378,13 @@ def _count(
 ) -> tuple[str, str]:
     if data is None:
         return OPEN, "the count was not repeated; --recompute does, where the arithmetic is right"
-    if (refuted := contradicted(certificate, net, data, secrets.randbits(63))) is not None:
+    if (refuted := contradicted(certificate, net, data, fresh_seed())) is not None:
         return FAILED, refuted
     if certificate.visits * certificate.voters > _MOST_VISITS:
         return OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated"
     if certificate.loss != "0-1":
         return OPEN, f"the loss {certificate.loss!r} is a function that the record does not hold"
-    counts = recount(certificate, net, data, secrets.randbits(63), single)
+    counts = recount(certificate, net, data, fresh_seed(), single)
     wrong = [name for name, (recorded, found, allowed) in counts.items() if abs(found - recorded) > allowed]
     unit = certificate.unit
     shown = ", ".join(

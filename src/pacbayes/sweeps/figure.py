@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from pacbayes.report.svg import element, picture, round_steps, text
-from pacbayes.sweeps.axes import Axis, Range
+from pacbayes.sweeps.axes import Axis, Range, ends
 from pacbayes.sweeps.study import Trial
 from pacbayes.sweeps.trial import COMPLETE
 
@@ -34,7 +34,7 @@ def slice_svg(place: int, name: str, axis: Axis, trials: Sequence[Trial], best: 
         at = y(float(step))
         drawn.append(element("line", x1=_LEFT, x2=_RIGHT, y1=at, y2=at, class_="grid" if step != steps[0] else "axis"))
         drawn.append(text(f"{float(step * 100):g} %", x=_LEFT - 8, y=at + 4, text_anchor="end", class_="tick"))
-    for value in _ticks(axis):
+    for value in ends(axis):
         label = f"{value:g}" if type(value) in (int, float) else str(value)[:12]
         drawn.append(text(label, x=_place(axis, value), y=_BOTTOM + 18, text_anchor="middle", class_="tick"))
     drawn.append(text(name, x=(_LEFT + _RIGHT) / 2, y=_BOTTOM + 40, text_anchor="middle", class_="tick"))
@@ -71,7 +71,3 @@ def _place(axis: Axis, value: Any) -> float:
     else:
         share = (value - axis.low) / (axis.high - axis.low)
     return _LEFT + (_RIGHT - _LEFT) * share
-
-
-def _ticks(axis: Axis) -> Sequence[Any]:
-    return (axis.low, axis.high) if isinstance(axis, Range) else axis
