@@ -159,7 +159,7 @@ def test_a_missing_dataset_says_what_where_and_how(tmp_path, monkeypatch):
 
 def test_without_pooch_the_message_adds_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(DataError, match=r"found no data_batch_1.bin.*pacbayes\[download\].*cifar-10-binary.tar.gz"):
+    with pytest.raises(DataError, match=r"found no data_batch_1.bin.*pip install pooch.*cifar-10-binary.tar.gz"):
         load("cifar10")
 
 
