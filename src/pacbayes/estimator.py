@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates import BOUNDS, certify, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
+from pacbayes.checks import check_one_of
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.dataset import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
@@ -29,7 +30,6 @@ from pacbayes.networks.shaping import data_behind, forget_data
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
-from pacbayes.training.settings import check_one_of
 
 NETWORKS = 256
 """How many networks are drawn for a call of ``predict``; each example is given to one of them."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 
 METHODS = ("closed-form", "L1", "L2", "quadrature")
@@ -47,8 +48,7 @@ def misclassification_probability(
     classes = mean.shape[-1]
     if method is None:
         method = "closed-form" if classes == 2 else "quadrature"
-    if method not in METHODS:
-        raise InvalidInput(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+    check_one_of("method", method, METHODS)
     if mean.shape != variance.shape or mean.shape[:-1] != labels.shape or classes < 2:
         raise InvalidInput(
             f"mean {tuple(mean.shape)} and variance {tuple(variance.shape)} must be [..., classes], "

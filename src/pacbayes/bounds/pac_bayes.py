@@ -96,12 +96,5 @@ def ERM(risk: Value, penalty: Value) -> Value:
 OBJECTIVES: dict[str, Callable[..., Tensor]] = {f.__name__: f for f in (invKL, McAll, quad, lbd, ERM)}
 
 
-def objective_named(name: str) -> Callable[..., Tensor]:
-    """One of the objectives by the paper's name."""
-    if name not in OBJECTIVES:
-        raise InvalidInput(f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}")
-    return OBJECTIVES[name]
-
-
 def _root(x: Value) -> Value:
     return torch.sqrt(x.clamp_min(_ROOT_FLOOR)) if isinstance(x, Tensor) else math.sqrt(x)

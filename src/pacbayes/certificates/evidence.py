@@ -26,6 +26,7 @@ from pacbayes.bounds.confidence import chernoff_upper, clopper_pearson_upper
 from pacbayes.bounds.majority import Rule, vote_rules
 from pacbayes.bounds.pac_bayes import check_delta, check_deltas, check_priors, penalty
 from pacbayes.bounds.single import draw_share
+from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 
 FORMULAS = ("invKL", "exact", "catoni", "invKL+profile", "exact+profile", "catoni+profile")
@@ -140,8 +141,7 @@ class Evidence:
             ("bound", self.bound, BOUNDS),
             ("predictor", self.predictor, PREDICTORS),
         ):
-            if value not in choices:
-                raise InvalidInput(f"unknown {name} {value!r}: choose one of {', '.join(choices)}")
+            check_one_of(name, value, choices)
         check_delta(self.delta)
         check_priors(self.priors)
         if self.m < 1 or self.unit < 1:

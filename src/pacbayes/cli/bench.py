@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pacbayes.errors import InvalidInput
+from pacbayes.checks import check_one_of
 from pacbayes.experiments.speed import EXAMPLES, measure_speed, save_speed
 from pacbayes.runs.folder import device_named
 
@@ -30,8 +30,7 @@ def bench(
     device_named(device)
     names = [name.strip() for name in models.split(",")]
     for name in names:
-        if name not in EXAMPLES:
-            raise InvalidInput(f"unknown model {name!r}: choose from {', '.join(EXAMPLES)}")
+        check_one_of("model", name, EXAMPLES)
     cuda = device.startswith("cuda")
     share, start = share or (1.0 if cuda else 0.005), time.monotonic()
     lines = measure_speed(

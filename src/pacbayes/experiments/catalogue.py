@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import Config
 
@@ -62,8 +63,7 @@ class Experiment:
 
     def configured(self, row: str, schedule: str, seed: int, device: str) -> Row:
         """A row with a schedule: base, then schedule, then the row's own values. A record has its own schedule."""
-        if schedule not in SCHEDULES:
-            raise InvalidInput(f"unknown schedule {schedule!r}: choose one of {', '.join(SCHEDULES)}")
+        check_one_of("schedule", schedule, SCHEDULES)
         values = self.entry(row)
         values.pop("row")
         paper = values.pop("paper", {})

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.scattering import Scattering
 
@@ -92,10 +93,8 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
     >>> sum(p.numel() for p in build("mnist-4", (1, 28, 28), 10).parameters())
     1199882
     """
-    if name not in ARCHITECTURES:
-        raise InvalidInput(f"unknown model {name!r}: choose one of {', '.join(ARCHITECTURES)}")
-    if init not in INITS:
-        raise InvalidInput(f"unknown initialisation {init!r}: choose one of {', '.join(INITS)}")
+    check_one_of("model", name, ARCHITECTURES)
+    check_one_of("initialisation", init, INITS)
     architecture = ARCHITECTURES[name]
     shape = tuple(shape)
     if architecture.for_images and len(shape) != 3:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pacbayes.bounds.binary_kl import x_minus_log1p
-from pacbayes.errors import InvalidInput
+from pacbayes.checks import check_one_of
 
 # A deviation never counts as smaller than this, in sampling and in the divergence alike: objectives without a
 # penalty drive some of them to 0, where the divergence of the next training stage would be infinite. Its curvature
@@ -165,6 +165,5 @@ def kl_pieces(family: Distribution, law: Sequence[Tensor]) -> list[Tensor]:
 
 
 def distribution_named(name: str) -> Distribution:
-    if name not in DISTRIBUTIONS:
-        raise InvalidInput(f"unknown distribution {name!r}: choose one of {', '.join(DISTRIBUTIONS)}")
+    check_one_of("distribution", name, DISTRIBUTIONS)
     return DISTRIBUTIONS[name]

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.distributions import Distribution, Gaussian, Normals, of_examples
 
@@ -42,8 +43,7 @@ class Draw:
     """The deviations of all weights, a flat vector, where they are at hand already."""
 
     def __post_init__(self) -> None:
-        if self.sampling not in SAMPLINGS:
-            raise InvalidInput(f"unknown sampling {self.sampling!r}: choose one of {', '.join(SAMPLINGS)}")
+        check_one_of("sampling", self.sampling, SAMPLINGS)
         if not 0 <= self.dropout < 1:
             raise InvalidInput(f"dropout must lie in [0, 1), and is {self.dropout}")
 

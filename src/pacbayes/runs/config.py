@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.bounds.pac_bayes import check_priors
+from pacbayes.checks import check_one_of, check_type
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.ordinary import Ordinary
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
-from pacbayes.training.settings import Settings, check_one_of, check_type, learning_rates
+from pacbayes.training.settings import Settings, learning_rates
 
 PRIORS = ("data-free", "learnt")
 SCALINGS = ("auto", "prior-data", "none")

@@ -13,13 +13,13 @@ from typing import Any
 
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates import BOUNDS, PREDICTORS
+from pacbayes.checks import check_one_of, check_type
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.runs import Config
 from pacbayes.seeds import check_seed
 from pacbayes.sweeps.axes import Axis, Range, ends, options, read_axes
 from pacbayes.sweeps.charge import Charge, count, posterior_side
-from pacbayes.training.settings import check_type
 
 KINDS = {"grid": "every combination of the values", "search": "trials that Optuna proposes from those before"}
 MOST_TRIALS = 10_000
@@ -105,8 +105,7 @@ class Specification:
             raise InvalidInput(f"not a TOML file: {error}") from None
         known = [item.name for item in fields(cls)]
         for name in table:
-            if name not in known:
-                raise InvalidInput(f"unknown entry {name!r}: choose from {', '.join(known)}")
+            check_one_of("entry", name, known)
         axes = read_axes(table.pop("axes", None))
         base = _table(table.pop("base", {}), "base")
         certify = _table(table.pop("certify", {}), "certify")
@@ -130,8 +129,7 @@ class Specification:
         for name, kind in (("kind", str), ("trials", int), ("prune", bool), ("seed", int)):
             check_type(name, getattr(self, name), kind)
         check_seed(self.seed)
-        if self.kind not in KINDS:
-            raise InvalidInput(f"unknown kind {self.kind!r}: choose one of {', '.join(KINDS)}")
+        check_one_of("kind", self.kind, KINDS)
         charge = self.charge
         for name, axis in self.axes.items():
             for value in ends(axis):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pacbayes.checks import check_one_of
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.stochastic import StochasticNetwork
@@ -46,8 +47,8 @@ def objective(
     >>> loss = objective(net, (torch.randn(8, 4), torch.arange(8) % 2), m=64)
     >>> loss.backward()
     """
-    if unknown := [name for name in options if name not in OPTIONS]:
-        raise InvalidInput(f"unknown option {unknown[0]!r}: choose one of {', '.join(OPTIONS)}")
+    for name in options:
+        check_one_of("option", name, OPTIONS)
     settings = Settings.of(lam="best", **options)
     x, y = batch
     if x.ndim < 2 or y.dtype != torch.int64 or y.shape != x.shape[:1]:

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 
+from pacbayes.checks import check_in_range, check_one_of, check_type
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite, RunError
@@ -30,7 +31,6 @@ from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, mixed, parse_augmentation
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, drain
-from pacbayes.training.settings import check_in_range, check_one_of, check_type
 
 WARM_UP = 0.2
 """The share of the steps in which the rate rises to its peak; then it falls to 0 along a cosine."""

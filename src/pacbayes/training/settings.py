@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, fields
 
 from pacbayes.bounds.misclassification import METHODS as ESTIMATORS
-from pacbayes.bounds.pac_bayes import check_delta, objective_named
+from pacbayes.bounds.pac_bayes import OBJECTIVES, check_delta
+from pacbayes.checks import check_in_range, check_one_of, check_type
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import SAMPLINGS
 from pacbayes.seeds import check_seed
@@ -78,7 +79,7 @@ class Settings:
     def __post_init__(self) -> None:
         for item in fields(self):
             check_type(item.name, getattr(self, item.name), type(item.default))
-        objective_named(self.objective)
+        check_one_of("objective", self.objective, OBJECTIVES)
         check_delta(self.delta)
         check_one_of("method", self.method, METHODS)
         check_one_of("sampling", self.sampling, [name for name in SAMPLINGS if name != "mean"])
@@ -148,23 +149,3 @@ def _steps(text: str) -> list[tuple[int, float]]:
     if sum(epochs for epochs, _ in steps) > MOST_EPOCHS:
         raise InvalidInput(f"schedule {text!r} has more than {MOST_EPOCHS} epochs")
     return steps
-
-
-def check_type(name: str, value: object, wanted: type) -> None:
-    """Refuse a value of another type; whole numbers are taken for floats."""
-    if type(value) is not wanted and not (wanted is float and type(value) is int):
-        raise InvalidInput(f"{name} must be of type {wanted.__name__}, and is {value!r}")
-    if wanted is float and type(value) is int and abs(value) > 2**53:
-        raise InvalidInput(f"{name} is too large")
-
-
-def check_one_of(what: str, value: object, choices: object) -> None:
-    """Refuse a value that is none of the choices, and name them."""
-    if value not in list(choices):  # type: ignore[call-overload]
-        raise InvalidInput(f"unknown {what} {value!r}: choose one of {', '.join(map(str, choices))}")  # type: ignore[call-overload]
-
-
-def check_in_range(name: str, value: float, low: float, high: float, *, closed_low: bool = False) -> None:
-    """Refuse a number outside (low, high), or [low, high)."""
-    if not (low < value < high or (closed_low and value == low)):
-        raise InvalidInput(f"{name} must lie in {'[' if closed_low else '('}{low}, {high}), and is {value}")
