@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.certificate import confidence_percent, percent
 from pacbayes.certificates.evidence import derived_numbers
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
 
@@ -316,3 +316,7 @@ def test_from_record_refuses_what_is_no_object():
     for bad in (None, [], "text", 3):
         with pytest.raises(PacBayesError, match="object"):
             Certificate.from_record(bad)
+
+
+def test_nothing_short_of_certainty_is_called_certain():
+    assert confidence_percent(1 - 2e-12) == "99.99 %" and confidence_percent(0.965) == "96.5 %"

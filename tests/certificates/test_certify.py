@@ -16,6 +16,7 @@ from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
 from pacbayes.networks import stochastic
 from pacbayes.networks.distributions import scale_of
 from pacbayes.training import fit
+from pacbayes.training.objective import freeze_prior
 
 
 def gaussian_data(m: int = 60, classes: int = 3, seed: int = 1):
@@ -281,6 +282,40 @@ def test_holdout_without_draws_counts_the_errors_of_the_priors_means(learnt):
     for seed in (1, 2):
         assert holdout_bound(net, bound_data, delta=0.1, seed=seed, drawn=False) == expected
     assert wrong < len(bound_data) * 0.9
+
+
+def test_twins_in_the_prior_data_are_pointed_out():
+    """Oversampled before the split: the prior has seen a part of the bound data."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(600, 5, generator=generator), (torch.arange(600) % 5 == 0).long()
+    rare = torch.nonzero(y).squeeze(1)
+    prior_data, bound_data = split((torch.cat([x, x[rare]]), torch.cat([y, y[rare]])), 0.5)
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    freeze_prior(net, prior_data)
+    with pytest.warns(UserWarning, match="have input and label of one that the prior has seen"):
+        certify(net, bound_data, draws=50)
+    freeze_prior(other := stochastic(nn.Linear(5, 2), 0.1), (x[:300], y[:300]))
+    certify(other, (x[300:], y[300:]), draws=50)
+
+
+def test_the_constant_of_catonis_bound_is_not_chosen_by_the_result():
+    x, y = torch.randn(60, 5), torch.arange(60) % 2
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    net.fix_catoni(0.5)
+    net.fix_catoni(1.0)
+    certify(net, (x, y), draws=50, bound="catoni")
+    with pytest.raises(InvalidInput, match="before a bound is computed"):
+        net.fix_catoni(2.0)
+
+
+def test_a_loss_that_depends_on_the_batch_is_refused():
+    def of_the_batch(outputs, labels):
+        losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
+        return losses / losses.max()
+
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    with pytest.raises(InvalidInput, match="depends on the other examples"):
+        certify(net, (torch.randn(60, 5), torch.arange(60) % 2), draws=50, loss=of_the_batch)
 
 
 def test_copies_are_pointed_out():

@@ -105,6 +105,11 @@ def test_predict_a_file_with_or_without_labels(run, pacbayes_main, tmp_path):
     results = [pacbayes_main("predict", run, tmp_path / name, "--seed", 4) for name in ("bare.npz", "labelled.npz")]
     assert results[0].out == results[1].out and results[0].status == 0
     assert len(labels_of(results[0].out)) == 50
+    for taken in (tmp_path / "bare.npz", run / "certificate.json", run / "labels.csv"):
+        before = taken.read_bytes() if taken.exists() else None
+        refused = pacbayes_main("predict", run, tmp_path / "bare.npz", "--out", taken)
+        assert refused.status == 1 and "name another" in refused.err
+        assert (taken.read_bytes() if taken.exists() else None) == before
     written = pacbayes_main("predict", run, tmp_path / "bare.npz", "--seed", 4, "--out", tmp_path / "labels.csv")
     assert written.status == 0 and written.out == ""
     assert (tmp_path / "labels.csv").read_text() == results[0].out

@@ -153,3 +153,17 @@ def test_training_and_certifying_a_head_takes_seconds():
     certificate = pb.certify(net, bound_data, draws=20_000, seed=0)
     assert certificate.risk_bound < 0.75  # labels at random have .9
     assert time.process_time() - start < 30
+
+
+def test_features_of_what_the_prior_has_seen_are_refused_also_when_cut_by_hand():
+    """Random labels learnt by heart: their certificate would be a few per cent."""
+    x, y = torch.randn(200, 5, generator=seeded(0)), torch.randint(2, (200,), generator=seeded(1))
+    body = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2))
+    trained = pb.train_ordinary(body, (x.numpy(), y.numpy()), epochs=1)
+    found, head = pb.features(trained, (x[100:].numpy(), y[100:].numpy()))
+    with pytest.raises(InvalidInput, match="the prior was trained on some of these data"):
+        pb.certify(pb.stochastic(head, 1e-6), found, draws=50)
+    # And as they are, where nothing says what they were made of.
+    with pytest.raises(InvalidInput, match="the prior was trained on some of these data"):
+        pb.freeze_prior(net := pb.stochastic(head, 1e-6), found)
+        pb.certify(net, (found.x.numpy(), found.y.numpy()), draws=50)

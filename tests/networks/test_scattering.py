@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 import pacbayes as pb
 from pacbayes.data.strokes import read_strokes
+from pacbayes.errors import InvalidInput
 from pacbayes.networks.scattering import LENGTH, Scattering, _cosines, _turned, _waves
 
 
@@ -89,3 +90,9 @@ def test_the_network_for_photographs_starts_from_zero_and_sees_mirror_images_ali
     x = torch.randn(3, 3, 16, 16)
     assert not model(x).any()
     torch.testing.assert_close(model[0](x), model[0](x.flip(-1)))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 2), (1, 40, 1)])
+def test_images_that_are_too_small_are_refused(shape):
+    with pytest.raises(InvalidInput, match="too small"):
+        pb.build("scattering", shape, 2)

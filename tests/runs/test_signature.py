@@ -13,7 +13,7 @@ from mutations import mangled, mutated_json
 
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.report import write_report
-from pacbayes.runs import RunFolder, certify_run, new_key, sign_run, train_run, verify_run
+from pacbayes.runs import RunFolder, certify_run, certify_run_classes, new_key, sign_run, train_run, verify_run
 from pacbayes.runs.journal import read_journal
 from pacbayes.runs.verify import FAILED, OPEN, PASSED
 
@@ -46,6 +46,14 @@ def test_a_signed_run_passes_with_the_key_of_its_issuer(certified, key, public, 
     assert signature(certified)[0] == OPEN and failed(certified) == set()
     status, words = signature(certified, new_key(tmp_path / "other"))
     assert status == FAILED and "another key" in words
+
+
+def test_a_signature_does_not_stand_for_classes_that_came_after_it(certified, key, public):
+    sign_run(certified, key)
+    certify_run_classes(certified, draws=300, seed=1)
+    assert "signature" in failed(certified, public)
+    sign_run(certified, key)
+    assert "signature" not in failed(certified, public)
 
 
 def test_only_its_owner_may_read_a_private_key(key, public):

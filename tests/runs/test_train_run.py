@@ -205,6 +205,19 @@ def test_what_is_no_run_folder_is_left_alone(config, tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_files_that_only_bear_the_names_of_a_runs_are_left_alone(config, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "certificate.json").write_text("mine")
+    with pytest.raises(RunError, match="not a run folder"):
+        train_run(config, tmp_path / "mine")
+    assert (tmp_path / "mine" / "certificate.json").read_text() == "mine"
+    # What a run leaves that was killed while its folder was made is none of that.
+    (tmp_path / "begun").mkdir()
+    for name in ("data.json", ".config.toml.partial"):
+        (tmp_path / "begun" / name).write_text("")
+    assert set(contents(train_run(config, tmp_path / "begun"))) == KEPT
+
+
 @pytest.mark.parametrize(
     "options",
     [

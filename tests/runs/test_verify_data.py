@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from dataclasses import asdict
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from pacbayes.certificates import Certificate, certify
 from pacbayes.certificates.audit import ERROR_RATE, allowance
+from pacbayes.certificates.evidence import derived_numbers
 from pacbayes.data import Data
 from pacbayes.files import sha256, write_atomically
-from pacbayes.runs import RunFolder, certify_run, train_run, verify_run
+from pacbayes.runs import RunFolder, certify_run, certify_run_classes, train_run, verify_run
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import note, start_journal
@@ -97,6 +100,46 @@ def test_a_data_free_prior_is_the_initialisation(tiny, data_file, tmp_path, agre
     agree(rebuilt)
     status, words = found(rebuilt)["data-free prior"]
     assert status == FAILED and "try 1.0" in words, "whoever forges a prior can write any version"
+
+
+def test_no_divergence_hides_in_the_rounding_of_an_initialisation(tiny, data_file, tmp_path):
+    """Each prior mean within what another machine's rounding is allowed, but all of them towards the posterior."""
+    config = tiny(data_file(tmp_path / "data.npz"), prior="data-free", prior_variance=1e-8)
+    net = train_run(config, tmp_path / "run").network()
+    with torch.no_grad():
+        net.mean.copy_(net.prior_mean + 9e-6)
+        net.rho.copy_(net.prior_rho)
+        net.prior_mean.copy_(net.mean)
+    forged = hand_made(tmp_path / "forged", config, training_data(config).bound, net)
+    status, words = found(forged)["data-free prior"]
+    assert status == FAILED and "from the initialisation itself" in words
+
+
+def test_a_record_of_another_loss_is_none_of_a_run(certified, agree):
+    issued = certified.certificate()
+    counts = vars(issued.evidence()) | {"unit": 2**20, "errors": 0}
+    dataclasses.replace(issued, loss="0-1 error", **counts, **derived_numbers(**counts)).save(
+        certified.certificate_file
+    )
+    agree(certified)
+    assert found(certified, recompute=True)["Monte Carlo"][0] == FAILED
+
+
+@pytest.mark.parametrize("change", ["no divergence", "no errors", "more examples"])
+def test_classes_that_were_made_up_are_found(change, certified, agree):
+    certify_run(certified, draws=2000, test_draws=2, seed=1)
+    issued = certify_run_classes(certified, draws=2000, seed=1)
+    assert FAILED not in {status for status, _ in found(certified, recompute=True).values()}
+    forged = {
+        "no divergence": {"profile_kl": 0.0},
+        "no errors": {"counts": [[0] * 3] * 3, "visits": [10**9] * 3},
+        "more examples": {"m": [1000] * 3},
+    }[change]
+    made_up = dataclasses.replace(issued, **forged)
+    dataclasses.replace(made_up, bounds=made_up._recomputed()).save(certified.path / "classes.json")
+    agree(certified)
+    failed = {name for name, (status, _) in found(certified, recompute=True).items() if status == FAILED}
+    assert failed and failed <= {"classes", "count of classes"}
 
 
 def hand_made(path, config, bound: Data, net) -> RunFolder:

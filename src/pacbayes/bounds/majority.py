@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pacbayes.errors import InvalidInput
 
-MOST_VOTERS = 100_000
+MOST_VOTERS = 1000
 """So many networks have to be drawn for each prediction; the record that says so may come from anywhere."""
 
 

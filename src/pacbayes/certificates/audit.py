@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -21,14 +22,16 @@ from pacbayes.certificates.monte_carlo import (
 from pacbayes.certificates.single import flat_weights, recomputed, single_weights
 from pacbayes.data import Data
 from pacbayes.errors import InvalidInput
+from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import derived_seed
 
 ERROR_RATE = 1e-6
 """The probability with which a right count is called wrong, at most."""
 
-CLAIM_VISITS = 20_000
-"""How many fresh visits test the recorded limit of the risk, whatever the record counted."""
+CLAIM_VISITS, FEWEST_CLAIM_VISITS, MANY = 20_000, 300, 10**8
+"""How many fresh visits test the recorded limit of the risk, whatever the record counted; fewer where each is a vote of
+many, and 25 times as many where the record counted more than can be repeated."""
 
 
 def network_faults(
@@ -57,6 +60,36 @@ def network_faults(
     if certificate.catoni and certificate.catoni != list(net.catoni):
         faults.append(f"C is {certificate.catoni}, and was fixed with the prior as {list(net.catoni)}")
     return faults
+
+
+def class_faults(issued: ClassCertificate, net: StochasticNetwork) -> list[str]:
+    """What in a record of classes does not follow from the weights."""
+    found = dict(zip(("kl", "profile_kl"), divergences(net), strict=True))
+    return [
+        f"its {name} is {getattr(issued, name)!r}, and the weights give {value!r}"
+        for name, value in found.items()
+        if not _follows(getattr(issued, name), value)
+    ]
+
+
+def smaller_divergences(
+    certificate: Certificate, net: StochasticNetwork, start: StochasticNetwork, single: dict[str, Tensor] | None
+) -> list[str]:
+    """Which divergences of the record are smaller than those from the prior as the initialisation gives it."""
+    honest = copy.deepcopy(net.on_cpu())
+    with torch.no_grad():
+        honest.prior_mean.copy_(start.prior_mean)
+        honest.prior_rho.copy_(start.prior_rho)
+    found = dict(zip(("kl", "profile_kl"), divergences(honest), strict=True))
+    if single is not None:
+        found |= dict(
+            zip(("log_ratio", "profile_log_ratio"), log_ratios(honest, flat_weights(net, single)), strict=True)
+        )
+    return [
+        f"{name} is {recorded!r}, and from the initialisation itself it is {value!r}"
+        for name, value in found.items()
+        if (recorded := getattr(certificate, name)) is not None and recorded < value - 1e-3 - 1e-6 * abs(value)
+    ]
 
 
 def recount(
@@ -95,7 +128,7 @@ def contradicted(certificate: Certificate, net: StochasticNetwork, data: Data, s
     c = certificate
     if c.sampling in ("once", "exact") or c.loss != "0-1":
         return None
-    draws = max(1, CLAIM_VISITS // c.voters)
+    draws = max(FEWEST_CLAIM_VISITS, (25 if c.visits > MANY else 1) * CLAIM_VISITS // c.voters)
     if c.predictor == "majority":
         errors, pairs, votes = vote_errors(net, data, c.voters, draws, seed)
         count = {"pairs": pairs, "vote": votes}.get(c.part.partition(" ")[0], errors)
@@ -109,6 +142,7 @@ def contradicted(certificate: Certificate, net: StochasticNetwork, data: Data, s
 
 def contradicted_classes(issued: ClassCertificate, net: StochasticNetwork, data: Data, seed: int) -> str | None:
     """The same for each class and confusion, and whether the sizes of the classes are those of the data."""
+    rates = len(issued.m) ** 2
     if data.class_counts() != issued.m:
         return "the sizes of the classes are not those of the bound data"
     for y, size in enumerate(issued.m):
@@ -119,7 +153,8 @@ def contradicted_classes(issued: ClassCertificate, net: StochasticNetwork, data:
         counts = confusion_counts(net, part, draws, derived_seed(seed, y))[y].tolist()
         counts[y] = draws - counts[y]
         for j, count in enumerate(counts):
-            if _lower(count, draws, ERROR_RATE / len(issued.m) ** 2) > issued.bounds[y][j]:
+            limit = clopper_pearson_upper(issued.counts[y][j], issued.visits[y], issued.mc_delta / rates)
+            if _lower(count, draws, ERROR_RATE / rates) > limit:
                 return f"{count} of {draws} fresh visits of class {y} are answered {j if j != y else 'wrongly'}"
     return None
 

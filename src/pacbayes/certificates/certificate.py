@@ -249,4 +249,6 @@ def percent(value: float) -> str:
 
 def confidence_percent(confidence: float) -> str:
     """A probability in percent with two digits, never rounded up."""
-    return f"{(Decimal(math.floor(confidence * 1e4 + 1e-6)) / 100).normalize():f} %"
+    # The sum of the deltas may have been rounded up; but nothing short of certainty is 100 %.
+    hundredths = min(math.floor(confidence * 1e4 + 1e-6), 10_000 if confidence == 1 else 9_999)
+    return f"{(Decimal(hundredths) / 100).normalize():f} %"

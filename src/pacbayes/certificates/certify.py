@@ -41,7 +41,7 @@ from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 _KL_ROUND_UP = 1 + 1e-11
 _TRIAL = 7
 # Copies are pointed out where they are this share of the data, and so many are not copies.
-_COPIES, _DISTINCT = 0.2, 100
+_COPIES, _TWINS, _DISTINCT = 0.2, 0.05, 100
 
 
 def certify(
@@ -218,8 +218,17 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
+    for prior_data in net.prior_trained_on:
+        if (twins := data.twins(prior_data)) > _TWINS * len(data) and len(data) - data.copies >= _DISTINCT:
+            warnings.warn(
+                f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody "
+                "copied them before the split, as oversampling does, there is no valid certificate: copy after it, and "
+                "in the prior data alone",
+                stacklevel=3,
+            )
     _refuse_a_changed_model(net)
     net.check_examples(data.x)
+    net.bounded = True
 
 
 def _refuse_a_changed_model(net: StochasticNetwork) -> None:

@@ -54,6 +54,7 @@ def independent_losses(
     net: StochasticNetwork, data: Data, loss: Loss, draws: int, seed: int, progress: Progress | None = None
 ) -> int:
     """As :func:`independent_errors`, for a loss in [0, 1]: its sum in parts of 1/``LOSS_UNIT``, each rounded up."""
+    _refuse_a_loss_of_the_batch(net, data, loss)
 
     def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         return whole_parts(loss(net(x, "independent", generator), y), len(y)).sum()
@@ -228,6 +229,17 @@ def whole_parts(losses: Tensor, count: int) -> Tensor:
     if not bool(((losses >= 0) & (losses <= 1)).all()):
         raise InvalidInput("the loss must lie in [0, 1], and a value does not")
     return (losses * LOSS_UNIT).ceil().long()
+
+
+def _refuse_a_loss_of_the_batch(net: StochasticNetwork, data: Data, loss: Loss) -> None:
+    x, y = data.x[:8].to(net.mean.device), data.y[:8].to(net.mean.device)
+    outputs = net(x, "mean")
+    together = whole_parts(loss(outputs, y), len(y))
+    apart = [whole_parts(loss(outputs[i : i + 1], y[i : i + 1]), 1) for i in range(len(y))]
+    if bool(((together - torch.cat(apart)).abs() > 1e-5 * LOSS_UNIT).any()):
+        raise InvalidInput(
+            "the loss of an example depends on the other examples of the batch: there is no valid certificate for it"
+        )
 
 
 def _wrong(outputs: Tensor, y: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from pacbayes.cli.sweep import sweep
 from pacbayes.cli.train import train
 from pacbayes.data import load_inputs
 from pacbayes.errors import InvalidInput
+from pacbayes.files import write_atomically
 from pacbayes.report import write_report
 from pacbayes.runs import (
     Config,
@@ -227,6 +228,9 @@ def predict(
     The certified risk is that of just this procedure, for examples from the same source as the training data.
     """
     folder = RunFolder.open(run)
+    taken = (folder.path.resolve(), Path(data.partition("#")[0]).resolve())
+    if out is not None and (out.resolve().parent in taken or out.resolve() in taken):
+        raise InvalidInput(f"--out {out} would replace the data or a file of the run: name another")
     inputs = load_inputs(data, folder=folder.config().data_folder or None)
     labels = predict_run(folder, inputs, seed, device)
     names = [printable(name) for name in folder.class_names()]
@@ -237,7 +241,7 @@ def predict(
     if out is None:
         print(table.getvalue(), end="")
     else:
-        out.write_text(table.getvalue(), encoding="utf-8")
+        write_atomically(out, table.getvalue().encode())
     if (certificate := valid_certificate(folder)) is not None:
         tell(certificate.sentence())
     else:

@@ -117,13 +117,14 @@ class Data:
         (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
         if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
             return bool(np.isin(places, other_places).any())
-        rows, theirs = self._row_digests(), other._row_digests()
-        counts = np.unique(rows, return_counts=True)[1]
-        recurring = counts[counts > 1].sum()
-        if np.isin(rows, theirs).sum() > 0.01 * len(rows) + recurring or np.array_equal(np.sort(rows), np.sort(theirs)):
-            return True
-        # A few of these are no large share of them, but may be all of the others.
-        return bool(recurring <= 0.01 * len(rows) and np.isin(theirs, rows).sum() > 0.01 * len(theirs) + 1)
+        # By what they were made of, and as they are: features of the same examples may have been made apart.
+        return _overlap(self._origins, other._origins) or _overlap(self._row_digests, other._row_digests)
+
+    def twins(self, other: "Data") -> int:
+        """How many of these examples have input and label of one of the others."""
+        pairs, others = ([*zip(d._origins.tolist(), d.y.tolist(), strict=True)] for d in (self, other))
+        known = set(others)
+        return sum(pair in known for pair in pairs)
 
     @property
     def repeats(self) -> bool:
@@ -133,15 +134,22 @@ class Data:
     @cached_property
     def copies(self) -> int:
         """How many examples have both input and label of an earlier one."""
-        pairs = np.stack([self._row_digests().view(np.int64), self.y.numpy(force=True)])
+        pairs = np.stack([self._row_digests.view(np.int64), self.y.numpy(force=True)])
         return len(self) - np.unique(pairs, axis=1).shape[1]
 
+    @cached_property
     def _row_digests(self) -> np.ndarray:
         """64 bits of a hash of each input: the chance that any two of 10⁸ different ones are alike is 1 in 3700."""
         pieces = self.x.split(rows_of_bytes(self.shape, _PASS_BYTES))
         rows = (row for piece in pieces for row in piece.numpy(force=True))
         digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
         return np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(self))
+
+    @property
+    def _origins(self) -> np.ndarray:
+        """The digests of the inputs that these were taken from, or made of."""
+        whole, places = self.source or (self, slice(None))
+        return whole._row_digests[places]
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of shape, classes and every value: equal data, and only it, has an equal fingerprint.
@@ -158,6 +166,16 @@ class Data:
     @cached_property
     def _fingerprint(self) -> str:
         return self.fingerprint_of(np.arange(len(self)))
+
+
+def _overlap(rows: np.ndarray, others: np.ndarray) -> bool:
+    """Whether two lists of digests have more in common than recurs by itself."""
+    counts = np.unique(rows, return_counts=True)[1]
+    recurring = counts[counts > 1].sum()
+    if np.isin(rows, others).sum() > 0.01 * len(rows) + recurring or np.array_equal(np.sort(rows), np.sort(others)):
+        return True
+    # A few of these are no large share of them, but may be all of the others.
+    return bool(recurring <= 0.01 * len(rows) and np.isin(others, rows).sum() > 0.01 * len(others) + 1)
 
 
 def fingerprint_of_rows(

@@ -22,6 +22,9 @@ from pacbayes.checks import check_one_of
 # beside weights of size .01 either way.
 SCALE_FLOOR = 1e-4
 
+LARGEST_VARIANCE = 1e12
+"""Of a prior: far beyond any use, and far below what float32 cannot square."""
+
 
 def scale_of(rho: Tensor) -> Tensor:
     """``s = |rho|^1.5`` (SM5), at least ``SCALE_FLOOR``."""

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pacbayes.errors import InvalidInput
+
 LENGTH = 10.0
 """Of each order's part, so that weights and their deviations are of the usual size."""
 
@@ -105,6 +107,8 @@ def _convolved(x: Tensor, filters: Tensor, stride: int) -> Tensor:
     while width > 0:
         # A mirror shows no more than there is.
         step = min(width, x.shape[-1] - 1, x.shape[-2] - 1)
+        if step < 1:
+            raise InvalidInput("these images are too small for a scattering transform: take another model")
         x, width = F.pad(x, (step,) * 4, mode="reflect"), width - step
     out = F.conv2d(x, filters, stride=stride)
     return out.reshape(n, channels * len(filters), *out.shape[2:])

@@ -20,6 +20,7 @@ from pacbayes.networks.audit import Audit, audit
 from pacbayes.networks.binding import Binding
 from pacbayes.networks.distributions import (
     GAUSSIAN,
+    LARGEST_VARIANCE,
     Distribution,
     Normals,
     distribution_named,
@@ -78,8 +79,10 @@ class StochasticNetwork(nn.Module):
         output: str | None = None,
     ):
         super().__init__()
-        if not 0 < prior_variance < float("inf"):
-            raise InvalidInput(f"the prior variance must be positive and finite, and is {prior_variance}")
+        if not 0 < prior_variance <= LARGEST_VARIANCE:
+            raise InvalidInput(
+                f"the prior variance must be positive, at most {LARGEST_VARIANCE:g}, and is {prior_variance}"
+            )
         self.distribution = distribution_named(distribution)
         try:
             model = copy.deepcopy(model)
@@ -107,6 +110,8 @@ class StochasticNetwork(nn.Module):
         self._passes = Passes(self._binding)
         self.model = self._binding.model.eval()
         self.objective = "none"
+        # Whether a bound was computed for it: what is chosen after that was chosen with the bound data in view.
+        self.bounded = False
         self.freeze_prior()
 
     @property
@@ -173,6 +178,8 @@ class StochasticNetwork(nn.Module):
         moved = not (torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho))
         if moved or len(self.trained_on) > len(self.prior_trained_on):
             raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
+        if self.bounded:
+            raise InvalidInput("C must be fixed before a bound is computed: one that was chosen by it is not paid for")
         self.catoni = values
 
     def prior_network(self) -> StochasticNetwork:

@@ -13,6 +13,7 @@ from pacbayes.bounds.pac_bayes import check_priors
 from pacbayes.checks import check_one_of, check_type
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
+from pacbayes.networks.distributions import LARGEST_VARIANCE
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.ordinary import Ordinary
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -85,8 +86,10 @@ class Config:
             raise InvalidInput("prior_data, ordinary training and drawn = 'last' are for learnt priors")
         if not 0 < self.prior_fraction < 1:
             raise InvalidInput(f"prior_fraction must lie strictly between 0 and 1, and is {self.prior_fraction}")
-        if not 0 < self.prior_variance < float("inf"):
-            raise InvalidInput(f"prior_variance must be positive, and is {self.prior_variance}")
+        if not 0 < self.prior_variance <= LARGEST_VARIANCE:
+            raise InvalidInput(
+                f"prior_variance must be positive, at most {LARGEST_VARIANCE:g}, and is {self.prior_variance}"
+            )
         if not (0 <= self.expected_risk < 1 and 0 <= self.expected_kl < float("inf")):
             raise InvalidInput(
                 f"expected_risk must lie in [0, 1) and expected_kl be 0 or more, not {self.expected_risk} and "

@@ -120,12 +120,15 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
         own = run.own_files()
-        if path.exists() and not run.config_file.is_file() and set(path.iterdir()) - set(own):
+        # What a run leaves that was killed while its folder was made; all else is somebody's.
+        leftovers = {run.data_file, *(path / f".{name}.partial" for name in ("data.json", "config.toml"))}
+        expected = set(own) if overwrite else leftovers
+        if path.exists() and not run.config_file.is_file() and set(path.iterdir()) - expected:
             raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
         if run.config_file.is_file() and not overwrite:
             raise RunError(f"{path} holds a run already: name another folder, or use --resume or --overwrite")
-        # Also what is left of a run that was killed while its folder was made.
-        for old in own:
+        # The configuration last: a folder without one would not be known for a run.
+        for old in sorted(own, key=lambda old: old == run.config_file):
             old.unlink(missing_ok=True)
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(run.data_file, (json.dumps(data.record(), indent=2) + "\n").encode())
@@ -267,6 +270,8 @@ def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(0, device=device)
+        if device.type == "meta":
+            raise NotImplementedError("it computes nothing")
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InvalidInput(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
     return device

@@ -76,7 +76,7 @@ def check_signature(run: RunFolder, journal: Journal, key_file: Path | None) -> 
     if not 1 <= line <= len(journal.lines) or journal.lines[line - 1].hash != record["sha256"]:
         raise RunError(f"what {NAME} signs is not in this journal")
     later = journal.lines[line:]
-    if any(each.event == "certified" for each in later) or not journal.risk_bounds():
+    if any(each.event in ("certified", "classes certified") for each in later) or not journal.risk_bounds():
         raise RunError(f"{NAME} does not sign the present certificate")
     _check(public, record["signature"], record["sha256"])
     unsigned = sorted({name for each in later for name in each.wrote} - {NAME})
