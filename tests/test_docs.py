@@ -18,6 +18,7 @@ import typer
 
 import pacbayes
 from pacbayes import cli
+from pacbayes.networks.architectures import ARCHITECTURES
 from pacbayes.runs import Config, certify_run, train_run
 
 ROOT = Path(__file__).parents[1]
@@ -147,6 +148,13 @@ def test_what_the_paper_maps_to_exists():
     assert len(named) > 30
     for file, name in named:
         assert hasattr(importlib.import_module("pacbayes." + file.replace("/", ".")), name), (file, name)
+
+
+def test_every_network_with_a_name_is_described():
+    rows = re.findall(
+        r"^\| `([\w-]+)` \| (.+) \|$", PAGES["choose"].partition("## Network")[2].partition("\n## ")[0], re.M
+    )
+    assert dict(rows) == {name: architecture.about for name, architecture in ARCHITECTURES.items()}
 
 
 def test_the_speeds_are_those_of_the_results():

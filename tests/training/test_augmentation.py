@@ -18,9 +18,7 @@ def images() -> torch.Tensor:
     return torch.rand(400, 3, 10, 12, generator=torch.Generator().manual_seed(1)) + 1
 
 
-@pytest.mark.parametrize(
-    "text", ["flip", "shift 3", "cutout 4", "affine 15", "elastic 1", "flip, shift 2, cutout 3, affine 5"]
-)
+@pytest.mark.parametrize("text", ["flip", "shift 3", "cutout 4", "affine 15", "flip, shift 2, cutout 3, affine 5"])
 def test_the_same_shape_from_the_seed_and_other_images_from_another(text, images):
     first = changed(text, images)
     assert first.shape == images.shape and first.dtype == images.dtype
@@ -65,15 +63,6 @@ def test_a_square_is_cut_out_of_all_channels_and_every_pixel_is_hidden_as_often(
 def test_an_affine_change_of_nothing_changes_nothing(images):
     assert torch.allclose(changed("affine 0", images), images, atol=1e-5)
     assert not torch.allclose(changed("affine 10", images), images, atol=0.1)
-
-
-def test_places_move_by_as_many_pixels_as_was_said_and_neighbours_alike(images):
-    assert torch.allclose(changed("elastic 0", images), images, atol=1e-5)
-    # On a ramp the change of a value is the move; far from the border, which would cut it off.
-    ramp = torch.arange(40.0).expand(500, 1, 40, 40)
-    moves = (changed("elastic 1.5", ramp) - ramp)[:, 0, 8:-8, 8:-8]
-    assert 1.0 < float(moves.std()) < 1.6 and float(moves.mean().abs()) < 0.1
-    assert float((moves[:, :, 1:] - moves[:, :, :-1]).std()) < 0.25
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,14 @@ def parse_augmentation(text: str) -> list[tuple[Change, float]]:
     - ``flip``: mirrored, left and right, every other time;
     - ``shift N``: moved by up to N pixels each way, the border mirrored;
     - ``cutout N``: a square of N by N pixels somewhere is set to 0;
-    - ``affine N``: turned and sheared by up to N degrees, stretched by up to N per cent each way;
-    - ``elastic N``: bent: each place moves by N pixels or so, neighbours alike.
+    - ``affine N``: turned and sheared by up to N degrees, stretched by up to N per cent each way.
     """
     changes = []
     for words in (item.split() for item in text.split(",") if text):
         known = words[0] if words else ""
         try:
             size = float(words[1]) if known != "flip" else 0.0
-            whole = known in ("affine", "elastic") or size == int(size)
+            whole = known == "affine" or size == int(size)
             if known not in CHANGES or len(words) != (1 if known == "flip" else 2) or not (whole and 0 <= size <= 1000):
                 raise ValueError
         except (ValueError, IndexError, OverflowError):
@@ -106,18 +105,8 @@ def _affine(x: Tensor, size: float, generator: torch.Generator) -> Tensor:
     return F.grid_sample(x, grid, align_corners=False)
 
 
-def _elastic(x: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    n, _, height, width = x.shape
-    # A field of few knots is smooth between them.
-    knots = torch.randn(n, 2, 5, 5, generator=generator, device=x.device)
-    moves = F.interpolate(knots, (height, width), mode="bicubic", align_corners=True).permute(0, 2, 3, 1)
-    pixel = torch.tensor([2 / width, 2 / height], device=x.device)
-    still = F.affine_grid(torch.eye(2, 3, device=x.device).expand(n, 2, 3), list(x.shape), align_corners=False)
-    return F.grid_sample(x, still + moves * (size * pixel), align_corners=False)
-
-
 def _uniform(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(len(x), 1, 1, 1, generator=generator, device=x.device)
 
 
-CHANGES: dict[str, Change] = {"flip": _flip, "shift": _shift, "cutout": _cutout, "affine": _affine, "elastic": _elastic}
+CHANGES: dict[str, Change] = {"flip": _flip, "shift": _shift, "cutout": _cutout, "affine": _affine}
