@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 
@@ -10,13 +11,15 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_wine, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from pacbayes import Certificate, CertifiedClassifier
+from pacbayes import Certificate, CertifiedClassifier, certify, train_ordinary
 from pacbayes.errors import InvalidInput
 
 # The checks fit a hundred times: every stage is there, but shorter.
@@ -195,6 +198,41 @@ def test_a_pickled_classifier_predicts_the_same_and_holds_no_data():
     again = pickle.loads(held)
     assert (again.predict(x) == classifier.predict(x)).all()
     assert again.certificate_ == classifier.certificate_ and classifier.network_.prior_trained_on
+
+
+def test_a_copy_of_a_classifier_knows_the_data_behind_its_model():
+    """Copied, pickled, or sent to another process, it refuses what it refused before."""
+    x, y = make_blobs(80, centers=3, random_state=0)
+    model = train_ordinary(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)), (x, y), epochs=1)
+    classifier = quick(model=model, preprocessing=None, prior_fraction=0.0)
+    for one in (classifier, copy.deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
+        with pytest.raises(InvalidInput, match="trained on some of the bound data"):
+            one.fit(x, y)
+    fitted = pickle.loads(pickle.dumps(quick().fit(x, y)))
+    with pytest.raises(InvalidInput, match="the prior was trained on some of these data"):
+        certify(fitted.network_, (fitted.preprocessing_.transform(x), y), draws=50)
+
+
+def test_a_refit_that_fails_leaves_no_old_certificate():
+    x, y = blobs(80)
+    classifier = quick().fit(x, y)
+    with pytest.raises(InvalidInput):
+        classifier.set_params(prior_variance=0.0).fit(x, y)
+    with pytest.raises(NotFittedError):
+        classifier.predict(x)
+    assert not hasattr(classifier, "certificate_")
+
+
+def test_a_preprocessing_that_looks_back_or_is_frozen_is_refused():
+    x, y = blobs(80)
+    looks_back = FunctionTransformer(lambda x: np.cumsum(x, axis=0) / np.arange(1, len(x) + 1)[:, None])
+    for preprocessing, words in (
+        (looks_back, "depends on the examples beside it"),
+        (FrozenEstimator(StandardScaler().fit(x)), "frozen"),
+        (make_pipeline(FrozenEstimator(StandardScaler().fit(x))), "frozen"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            quick(preprocessing=preprocessing).fit(x, y)
 
 
 def test_too_few_examples_give_a_classifier_without_a_certificate():

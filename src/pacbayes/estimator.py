@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -22,11 +23,11 @@ from pacbayes.certificates import BOUNDS, certify, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.checks import check_one_of
 from pacbayes.data import Data, as_data, split_indices
-from pacbayes.data.dataset import as_inputs
+from pacbayes.data.dataset import Trace, as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.networks.shaping import data_behind, forget_data
+from pacbayes.networks.shaping import data_behind, forget_data, remember_data
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -35,7 +36,7 @@ NETWORKS = 256
 """How many networks are drawn for a call of ``predict``; each example is given to one of them."""
 
 # Examples that pass through a drawn network at a time.
-_CHUNK = 1024
+_CHUNK, _PROBES = 1024, 16
 
 _SPLIT, _START, _PRIOR, _POSTERIOR, _CERTIFICATE, _HOLDOUT, _PREDICTION = range(7)
 
@@ -117,6 +118,9 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn a prior on one part of the examples; train and certify a posterior on the other."""
+        # A refit that fails must not leave an old certificate beside new parts.
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
         # Searches over settings pass numpy's scalars.
         given = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
         certified = {name: given[name] for name in ("delta", "mc_delta", "draws", "bound")}
@@ -167,7 +171,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """A label for each example, by a network drawn from the posterior: what the certificate is about."""
-        check_is_fitted(self)
+        check_is_fitted(self, "network_")
         labels: np.ndarray = self.classes_[self._outputs(X).argmax(-1).numpy()]
         return labels
 
@@ -176,7 +180,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
         It is as random as that label, and no frequency is promised: the certificate is about labels.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "network_")
         probabilities: np.ndarray = torch.softmax(self._outputs(X).double(), -1).numpy()
         return probabilities
 
@@ -187,7 +191,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         Over new examples, one minus the share of the true class averages to the true risk, which the certificate
         bounds. The class of the largest share, a majority vote, errs at most twice as often as is certified.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "network_")
         x, seed = self._new_inputs(X)
         votes = torch.zeros(len(x), len(self.classes_), dtype=torch.int64)
         for number in range(NETWORKS):
@@ -197,14 +201,14 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         return share
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the data that the network was trained on: nobody expects those in the file of a classifier."""
+        """Digests in place of the data that the network was trained on: nobody expects those in a classifier's file."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "network_" in state:
-            state["network_"] = copy.copy(self.network_)
-            state["network_"].trained_on, state["network_"].prior_trained_on = [], []
+            state["network_"] = net = copy.copy(self.network_)
+            net.trained_on, net.prior_trained_on = (_traces(some) for some in (net.trained_on, net.prior_trained_on))
         if isinstance(self.model, nn.Module) and data_behind(self.model):
             state["model"] = copy.deepcopy(self.model)
-            forget_data(state["model"])
+            remember_data(state["model"], _traces(forget_data(state["model"])))
         return state
 
     def __sklearn_tags__(self) -> Any:
@@ -251,6 +255,10 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if transformer is None:
             return None
         transformer = clone(transformer)
+        if any(type(part).__name__ == "FrozenEstimator" for part in (transformer, *_parts(transformer))):
+            raise InvalidInput(
+                "a frozen preprocessing may have seen the bound data: give it as it is, to be fitted on the prior data"
+            )
         if not len(prior_rows):
             if get_tags(transformer).requires_fit:
                 raise InvalidInput(
@@ -264,8 +272,10 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         """What the network sees: float32 [n, ...]."""
         if self.preprocessing_ is None:
             return as_inputs(X)
-        x, few = self._transformed(X), min(3, _num_samples(X))
-        if not torch.allclose(self._transformed(_safe_indexing(X, np.arange(few))), x[:few], rtol=1e-3, atol=1e-4):
+        x, count = self._transformed(X), _num_samples(X)
+        rows = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int))
+        alone = torch.cat([self._transformed(_safe_indexing(X, rows[i : i + 1])) for i in range(len(rows))])
+        if not torch.allclose(alone, x[rows], rtol=1e-3, atol=1e-4):
             raise InvalidInput(
                 f"what {type(self.preprocessing_).__name__} makes of an example depends on the examples beside it: "
                 "there is no valid certificate for that"
@@ -273,7 +283,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         return x
 
     def _transformed(self, X: Any) -> Tensor:
-        x = self.preprocessing_.transform(X)
+        # Of a copy: some overwrite what they are given.
+        x = self.preprocessing_.transform(copy.copy(X))
         return as_inputs(x.toarray() if hasattr(x, "toarray") else x)
 
     def _new_network(self, data: Data, seed: int) -> StochasticNetwork:
@@ -325,3 +336,11 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
 def _stage(settings: Settings, epochs: int) -> Settings | None:
     return replace(settings, epochs=epochs) if epochs else None
+
+
+def _parts(transformer: Any) -> list[Any]:
+    return list(transformer.get_params(deep=True).values()) if hasattr(transformer, "get_params") else []
+
+
+def _traces(seen: Sequence[Data | Trace]) -> list[Data | Trace]:
+    return [some.trace if isinstance(some, Data) else some for some in seen]

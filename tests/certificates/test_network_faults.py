@@ -95,5 +95,5 @@ def test_classes_of_other_sizes_or_with_bounds_too_small_are_found():
     issued = certify_classes(net, data, draws=600, seed=1)
     assert contradicted_classes(issued, net, data, 5) is None
     assert "sizes" in contradicted_classes(replace(issued, m=[31, 29]), net, data, 5)
-    low = [[0.001, 1.0], [1.0, 1.0]]
-    assert "class 0 are answered wrongly" in contradicted_classes(replace(issued, bounds=low), net, data, 5)
+    few = [[0, issued.counts[0][1]], issued.counts[1]]
+    assert "class 0 are answered wrongly" in contradicted_classes(replace(issued, counts=few), net, data, 5)

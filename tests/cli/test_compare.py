@@ -23,6 +23,11 @@ def test_compare_and_card(run, pacbayes_main, tmp_path):
     card = pacbayes_main("card", run)
     assert card.status == 0 and card.out.startswith("# A certified classifier")
     assert pacbayes_main("card", run, "--out", tmp_path / "card.md").status == 0
+    weights = (run / "posterior.safetensors").read_bytes()
+    for command in ("compare", "card"):
+        refused = pacbayes_main(command, run, "--out", run / "posterior.safetensors")
+        assert refused.status == 1 and "name another" in refused.err
+    assert (run / "posterior.safetensors").read_bytes() == weights
     assert (tmp_path / "card.md").read_text() == card.out
     # Neither leaves anything in the folder.
     assert pacbayes_main("verify", run).status == 0

@@ -82,6 +82,7 @@ BAD = {
     "no example": ("x,label\n\n", "no examples"),
     "no header": ("5.1,3.5,rose\n4.9,3.0,iris\n", "no column is called one of label.*columns are 5.1, 3.5, rose"),
     "two label columns": ("label,y,x\n1,2,3\n", "more than one column"),
+    "a column without a name": (",x,label\n0,2,3\n", "column 1 has no name"),
     "two columns of a name": ("x,x,label\n1,2,3\n", "two columns are called 'x'"),
     "a word for a number": ("x,label\n1,a\ntall,b\n", "line 3, column 'x' holds 'tall'"),
     "a gap": ("x,z,label\n1,,a\n", "line 2, column 'z' is empty"),

@@ -167,3 +167,22 @@ def test_features_of_what_the_prior_has_seen_are_refused_also_when_cut_by_hand()
     with pytest.raises(InvalidInput, match="the prior was trained on some of these data"):
         pb.freeze_prior(net := pb.stochastic(head, 1e-6), found)
         pb.certify(net, (found.x.numpy(), found.y.numpy()), draws=50)
+
+
+class LooksBack(nn.Module):
+    """Each example is compared with the first of its batch: every beginning of a batch agrees with the whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.last(x - x[:1])
+
+
+def test_a_model_that_looks_back_in_the_batch_is_refused():
+    data = torch.randn(40, 5, generator=seeded(0)), torch.arange(40) % 2
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        pb.certify(pb.stochastic(LooksBack(), 0.1), data, draws=50)
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        pb.features(LooksBack(), data)

@@ -28,11 +28,11 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 @settings(max_examples=80, deadline=None)
 @given(
     data=NAMES,
-    prior_variance=st.floats(1e-300, 1e300),
+    prior_variance=st.floats(1e-300, 1e12),
     prior_fraction=st.floats(0.01, 0.99),
     seed=st.integers(0, 2**63 - 1),
     kappa=st.floats(0, 1e300),
-    rate=st.floats(1e-300, 1e300),
+    rate=st.floats(1e-300, 1e29),
     p_min=st.floats(1e-300, 0.49),
     dropped=st.booleans(),
 )

@@ -219,7 +219,7 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
     for prior_data in net.prior_trained_on:
-        if (twins := data.twins(prior_data)) > _TWINS * len(data) and len(data) - data.copies >= _DISTINCT:
+        if (twins := data.copied_from(prior_data)) > _TWINS * len(data):
             warnings.warn(
                 f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody "
                 "copied them before the split, as oversampling does, there is no valid certificate: copy after it, and "

@@ -17,7 +17,7 @@ from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.cli.bench import bench
 from pacbayes.cli.compare import card, compare
-from pacbayes.cli.progress import TrainingBar, fraction_bar, printable, tell, together
+from pacbayes.cli.progress import TrainingBar, check_out, fraction_bar, printable, tell, together
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
 from pacbayes.cli.store import store
@@ -228,9 +228,7 @@ def predict(
     The certified risk is that of just this procedure, for examples from the same source as the training data.
     """
     folder = RunFolder.open(run)
-    taken = (folder.path.resolve(), Path(data.partition("#")[0]).resolve())
-    if out is not None and (out.resolve().parent in taken or out.resolve() in taken):
-        raise InvalidInput(f"--out {out} would replace the data or a file of the run: name another")
+    check_out(out, run, Path(data.partition("#")[0]))
     inputs = load_inputs(data, folder=folder.config().data_folder or None)
     labels = predict_run(folder, inputs, seed, device)
     names = [printable(name) for name in folder.class_names()]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pacbayes.cli.progress import printable
+from pacbayes.cli.progress import check_out, printable
 from pacbayes.files import write_atomically
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
 from pacbayes.runs import RunFolder
@@ -21,6 +21,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Write a page with pictures to this .html file too.")] = None,
 ) -> None:
     """Show certified runs side by side."""
+    check_out(out, *runs)
     found = compare_runs(runs)
     table = Table(show_edge=False, pad_edge=False)
     numbers = COLUMNS.index("m")
@@ -43,6 +44,7 @@ def card(
     out: Annotated[Path | None, typer.Option(help="Write to this file, not to the screen.")] = None,
 ) -> None:
     """Write a model card in Markdown: what the model is, what is promised of it, and what is not."""
+    check_out(out, run)
     text = model_card(RunFolder.open(run))
     if out is None:
         print(text, end="")

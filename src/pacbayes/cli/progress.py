@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pacbayes import processes
+from pacbayes.errors import InvalidInput
 from pacbayes.training import Epoch
 
 errors = Console(stderr=True)
@@ -31,6 +32,19 @@ def together() -> Iterator[None]:
 def printable(text: str) -> str:
     """One line of bounded length that commands no terminal: the words may be those of somebody else's file."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:2000])
+
+
+def print_lines(text: str) -> None:
+    """Lines of the output proper, in words that may be somebody else's."""
+    for line in text.splitlines():
+        print(printable(line))
+
+
+def check_out(out: Path | None, *taken: Path) -> None:
+    """Refuse to write over a file that was read, or into the folder of a run."""
+    places = [place.resolve() for place in taken]
+    if out is not None and (out.resolve() in places or out.resolve().parent in places):
+        raise InvalidInput(f"--out {out} would replace the data or a file of the run: name another")
 
 
 def tell(text: str) -> None:

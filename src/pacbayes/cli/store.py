@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pacbayes.cli.progress import print_lines
 from pacbayes.data import store as write
 from pacbayes.errors import MissingData
 
@@ -23,7 +24,7 @@ def store(
     For images that would not fit into memory together: they are decoded once, a few at a time. The test part is
     written, too, if there is one.
     """
-    print(write(data, folder).summary())
+    print_lines(write(data, folder).summary())
     with suppress(MissingData):
         print(f"test part: {len(write(data, folder, 'test'))} examples")
     print(f"Written: {folder}. Next: pacbayes train --data {folder} --out RUN")

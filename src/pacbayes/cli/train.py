@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes import processes
-from pacbayes.cli.progress import TrainingBar, together
+from pacbayes.cli.progress import TrainingBar, print_lines, together
 from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.data import available, load
 from pacbayes.errors import InvalidInput
@@ -190,7 +190,7 @@ def train(
             if log is not None:
                 log.close()
         if settings is not None and processes.first():
-            print(load(settings.data, folder=settings.data_folder or None).summary())
+            print_lines(load(settings.data, folder=settings.data_folder or None).summary())
         print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
 
 

@@ -99,6 +99,11 @@ def _lines(file: IO[str]) -> Iterator[str]:
 
 
 def _label_column(columns: list[str], label: str, labelled: bool) -> int | None:
+    if "" in columns:
+        raise DataError(
+            f"column {columns.index('') + 1} has no name. Row numbers are no feature: pandas leaves them out with "
+            "to_csv(index=False)"
+        )
     if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise DataError(f"two columns are called {repeated[0]!r}")
     if len(columns) < 1 + labelled:

@@ -107,24 +107,37 @@ class Data:
         x = self.x.take(chosen) if isinstance(self.x, Streamed) else self.x[rows]
         return replace(self, x=x, y=self.y[rows], source=(whole, places[chosen]))
 
-    def overlaps(self, other: "Data") -> bool:
+    def overlaps(self, other: "Data | Trace") -> bool:
         """Whether the two hold some of the same examples.
 
         Exact where both were taken from the same data. Otherwise by the inputs: one row in a hundred may recur, and
         as many more as recur within these data; data of few distinct values repeat without being the same examples.
         What was rescaled or redrawn is not recognised.
         """
-        (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
-        if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
-            return bool(np.isin(places, other_places).any())
+        if isinstance(other, Data):
+            (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
+            if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
+                return bool(np.isin(places, other_places).any())
         # By what they were made of, and as they are: features of the same examples may have been made apart.
-        return _overlap(self._origins, other._origins) or _overlap(self._row_digests, other._row_digests)
+        own, theirs = self.trace, other if isinstance(other, Trace) else other.trace
+        return _overlap(own.origins, theirs.origins) or _overlap(own.rows, theirs.rows)
 
-    def twins(self, other: "Data") -> int:
-        """How many of these examples have input and label of one of the others."""
-        pairs, others = ([*zip(d._origins.tolist(), d.y.tolist(), strict=True)] for d in (self, other))
-        known = set(others)
-        return sum(pair in known for pair in pairs)
+    def copied_from(self, other: "Data | Trace") -> int:
+        """How many have input and label of one of the others. 0 for whole numbers, which recur by themselves."""
+        whole, _ = self.source or (self, None)
+        if not bool((whole.x[:1000] % 1).any()):
+            return 0
+        own, theirs = self.trace, other if isinstance(other, Trace) else other.trace
+        known = set(zip(theirs.origins.tolist(), theirs.labels.tolist(), strict=True))
+        return sum(pair in known for pair in zip(own.origins.tolist(), own.labels.tolist(), strict=True))
+
+    @cached_property
+    def trace(self) -> "Trace":
+        """What is enough to recognise these examples, without them."""
+        whole, places = self.source or (self, slice(None))
+        origins = whole._row_digests[places]
+        rows = origins if np.array_equal(origins, self._row_digests) else self._row_digests
+        return Trace(origins, rows, self.y.numpy(force=True))
 
     @property
     def repeats(self) -> bool:
@@ -145,12 +158,6 @@ class Data:
         digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
         return np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(self))
 
-    @property
-    def _origins(self) -> np.ndarray:
-        """The digests of the inputs that these were taken from, or made of."""
-        whole, places = self.source or (self, slice(None))
-        return whole._row_digests[places]
-
     def fingerprint(self) -> str:
         """SHA-256 (hex) of shape, classes and every value: equal data, and only it, has an equal fingerprint.
 
@@ -166,6 +173,15 @@ class Data:
     @cached_property
     def _fingerprint(self) -> str:
         return self.fingerprint_of(np.arange(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Digests of examples: of the inputs that they were made of, and of the inputs as they are; and the labels."""
+
+    origins: np.ndarray
+    rows: np.ndarray
+    labels: np.ndarray
 
 
 def _overlap(rows: np.ndarray, others: np.ndarray) -> bool:

@@ -65,6 +65,8 @@ class PlainArray:
             "an array of unknown shape",
         )
         _require(isinstance(self.raw, str | bytes | bytearray), "an array without bytes")
+        # An honest shape is short, and no side is longer than the bytes: their product is of a number's usual size.
+        _require(len(self.shape) <= 32 and all(n <= len(self.raw) for n in self.shape), "an array of unknown shape")
         dtype = np.dtype(self.dtype.order + self.dtype.code)
         size = dtype.itemsize * math.prod(self.shape)
         _require(len(self.raw) == size > 0, "an array whose size is not that of its bytes")

@@ -31,6 +31,7 @@ from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, mixed, parse_augmentation
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, drain
+from pacbayes.training.settings import LARGEST_RATE
 
 WARM_UP = 0.2
 """The share of the steps in which the rate rises to its peak; then it falls to 0 along a cosine."""
@@ -70,7 +71,7 @@ class Ordinary:
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
         for name in ("rate", "output_rate"):
-            check_in_range(name, getattr(self, name), 0, math.inf)
+            check_in_range(name, getattr(self, name), 0, LARGEST_RATE)
         for name in ("momentum", "smoothing", "average"):
             check_in_range(name, getattr(self, name), 0, 1, closed_low=True)
         if not 0 <= self.mixing <= 1:

@@ -28,7 +28,7 @@ OPTIMISERS = {
     "adam": "Adam (Kingma and Ba 2015): finds its way where the error is flat, as at a random start of a deep network",
 }
 # A configuration may come from anywhere, and its schedule is written out epoch by epoch.
-MOST_EPOCHS = 50_000
+MOST_EPOCHS, LARGEST_RATE = 50_000, 1e30
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Settings:
         check_one_of("precision", self.precision, ("float32", "bf16"))
         check_one_of("keep", self.keep, ("auto", "best", "last"))
         check_one_of("evaluate", self.evaluate, ("pass", "running"))
-        check_in_range("rate", self.rate, 0, math.inf)
+        check_in_range("rate", self.rate, 0, LARGEST_RATE)
         check_in_range("momentum", self.momentum, 0, 1, closed_low=True)
         check_in_range("dropout", self.dropout, 0, 1, closed_low=True)
         check_in_range("p_min", self.p_min, 0, 0.5)
@@ -144,7 +144,7 @@ def _steps(text: str) -> list[tuple[int, float]]:
         steps = [(int(epochs), float(rate)) for epochs, rate in (item.split("@") for item in text.split(","))]
     except ValueError:
         steps = []
-    if not steps or any(epochs < 1 or not 0 < rate < math.inf for epochs, rate in steps):
+    if not steps or any(epochs < 1 or not 0 < rate < LARGEST_RATE for epochs, rate in steps):
         raise InvalidInput(f'schedule {text!r} is not "cosine", "constant" or steps such as "250@0.005, 50@0.0001"')
     if sum(epochs for epochs, _ in steps) > MOST_EPOCHS:
         raise InvalidInput(f"schedule {text!r} has more than {MOST_EPOCHS} epochs")
