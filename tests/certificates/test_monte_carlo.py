@@ -250,7 +250,8 @@ def test_a_fixed_body_is_run_once_and_the_test_error_is_the_same():
         hook.remove()
     assert torch.equal(torch.get_rng_state(), before)
     assert mean == pytest.approx(float(counts.mean())) and deviation == pytest.approx(float(counts.std()))
-    assert 0 < len(passes) < 10
+    # Some examples alone, to see that they do not depend on each other; and not once for each draw.
+    assert 0 < len(passes) < 40
 
 
 def test_test_error_is_the_rate_at_which_the_label_is_not_the_largest(hidden_net):

@@ -227,6 +227,7 @@ def test_the_guards_pass_without_a_bug(guard):
     guard()
 
 
+@pytest.mark.filterwarnings("ignore:.*one that the prior has seen")
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name, monkeypatch):
     target, attribute, bug, guard = BUGS[name]

@@ -108,6 +108,7 @@ def test_a_prior_learnt_on_other_data_leaves_all_for_the_bound(config, tmp_path)
     assert [check.name for check in verify_run(run) if check.status == "failed"] == ["split"]
 
 
+@pytest.mark.filterwarnings("ignore:.*one that the prior has seen")
 def test_prior_data_that_are_bound_data_are_refused_and_found(config, tmp_path, monkeypatch):
     """A copy under another name, a few of them, or all in another order."""
     data = dict(np.load(config.data))

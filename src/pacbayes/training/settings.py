@@ -28,7 +28,7 @@ OPTIMISERS = {
     "adam": "Adam (Kingma and Ba 2015): finds its way where the error is flat, as at a random start of a deep network",
 }
 # A configuration may come from anywhere, and its schedule is written out epoch by epoch.
-MOST_EPOCHS, LARGEST_RATE = 50_000, 1e38
+MOST_EPOCHS, LARGEST_RATE = 50_000, 3e38
 
 
 @dataclass(frozen=True)
