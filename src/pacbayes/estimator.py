@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -255,7 +256,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if transformer is None:
             return None
         transformer = clone(transformer)
-        if any(type(part).__name__ == "FrozenEstimator" for part in (transformer, *_parts(transformer))):
+        if any(isinstance(part, FrozenEstimator) for part in (transformer, *_parts(transformer))):
             raise InvalidInput(
                 "a frozen preprocessing may have seen the bound data: give it as it is, to be fitted on the prior data"
             )

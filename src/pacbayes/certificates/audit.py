@@ -31,7 +31,7 @@ ERROR_RATE = 1e-6
 
 CLAIM_VISITS, FEWEST_CLAIM_VISITS, MANY = 20_000, 300, 10**8
 """How many fresh visits test the recorded limit of the risk, whatever the record counted; fewer where each is a vote of
-many, and 25 times as many where the record counted more than can be repeated."""
+many, and 25 times as many where the record counted more than ``MANY``."""
 
 
 def network_faults(

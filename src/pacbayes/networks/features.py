@@ -16,7 +16,7 @@ from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import forget_data, remember_data
-from pacbayes.networks.stochastic import StochasticNetwork, stochastic
+from pacbayes.networks.stochastic import PROBES, StochasticNetwork, stochastic
 
 
 @torch.no_grad()
@@ -71,7 +71,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
 
     with full_precision():
         x = torch.cat([given(some) for some in data.x.split(batch_size)])
-        rows = torch.linspace(0, len(x) - 1, min(32, len(x))).long()
+        rows = torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()
         alone = torch.cat([given(some) for some in data.x[rows].split(1)])
     handle.remove()
     if not torch.allclose(x[rows], alone, rtol=1e-3, atol=1e-4):

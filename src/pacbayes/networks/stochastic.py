@@ -35,7 +35,7 @@ from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import forget_data
 
 # Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
-_PROBES = 32
+PROBES = 32
 
 
 def stochastic(
@@ -300,7 +300,7 @@ class StochasticNetwork(nn.Module):
     def check_examples(self, x: Inputs) -> None:
         """Refuse a model whose output for one example depends on the others, or whose layers mix them up."""
         self.model.eval()
-        few = x[torch.linspace(0, len(x) - 1, min(_PROBES, len(x))).long()].to(self.mean.device)
+        few = x[torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()].to(self.mean.device)
         for count in range(1, min(3, len(few)) + 1):
             self(few[:count], "independent", torch.Generator(self.mean.device).manual_seed(0))
         # Batches of other sizes are computed by other kernels: only in full precision do they agree.
