@@ -174,6 +174,15 @@ def test_a_committee_gives_the_mean_of_its_members_and_trains_them_apart():
     assert touched == [place == 3 for place in range(count)]
 
 
+def test_a_committee_of_kernels():
+    committee, last = model = build("kernels-committee", MNIST, 10)
+    kinds = [{m.kernel_size[0] for m in member if isinstance(m, nn.Conv2d)} for member in committee.members]
+    assert kinds == [{3}, {5}, {7}] * 2
+    assert last.in_features == 2 * 16 * (176 + 160 + 192)
+    with torch.no_grad():
+        assert model(torch.zeros(2, *MNIST)).shape == (2, 10)
+
+
 def test_a_committee_trains_and_certifies():
     prior_data, bound_data = pb.split(pb.load("digits"), 0.5, seed=0)
     members = [nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU()) for _ in range(4)]

@@ -1,10 +1,10 @@
 """The paper's networks, small ones, and some for records, as data: one line of layers each.
 
-``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1), ``pool`` a 2x2 max pooling, ``residual
-N`` two convolutions with a way around them, ``average`` the mean over all places, ``mirrored`` the mean over an image
-and its mirror image of all that comes before, ``committee K`` K networks like all that comes before, side by side,
-``scatter J L`` a fixed scattering transform. A ReLU follows every layer, after its pooling where it has one; the last
-Linear, to the number of classes, closes the net.
+``conv N`` is a 3x3 convolution to N channels (``conv N same`` with padding 1, ``conv N 5x5`` of that size), ``pool`` a
+2x2 max pooling, ``residual N`` two convolutions with a way around them, ``average`` the mean over all places,
+``mirrored`` the mean over an image and its mirror image of all that comes before, ``scatter J L`` a fixed scattering
+transform; ``|`` stands between the members of a committee, which are side by side. A ReLU follows every layer, after
+its pooling where it has one; the last Linear, to the number of classes, closes the net.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ def _resnet(n: int) -> str:
     return f"conv {n} same, {', pool, '.join(stages)}, average"
 
 
+_CNN_6 = f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average"
+
+# Unpadded convolutions of three sizes, without a pooling before the end: after An, Lee, Park, Yang and So (2020).
+_KERNELS = (
+    ", ".join(f"conv {c}" for c in range(32, 177, 16)) + ", pool",
+    ", ".join(f"conv {c} 5x5" for c in range(32, 161, 32)) + ", pool",
+    ", ".join(f"conv {c} 7x7" for c in range(48, 193, 48)),
+)
+
 ARCHITECTURES = {
     "mlp": Architecture("linear 100", "one hidden layer of 100, for small data"),
     "mlp-2": Architecture("linear 256, linear 128", "two hidden layers, for tabular data"),
@@ -64,13 +73,10 @@ ARCHITECTURES = {
         f"{_same(512, 512, 512, 512)}, pool, linear 1024, linear 512",
         "the 15 layers with the five poolings of the paper's formula (L1 has 512 inputs then)",
     ),
-    "cnn-6": Architecture(
-        f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average",
-        "six convolutions, for 28x28 images",
-    ),
-    "cnn-6-committee": Architecture(
-        f"{_same(64, 64)}, pool, {_same(128, 128)}, pool, {_same(256, 256)}, average, committee 8",
-        "eight networks of six convolutions that learn apart",
+    "cnn-6": Architecture(_CNN_6, "six convolutions, for 28x28 images"),
+    "cnn-6-committee": Architecture(" | ".join(8 * [_CNN_6]), "eight networks of six convolutions that learn apart"),
+    "kernels-committee": Architecture(
+        " | ".join(2 * _KERNELS), "six networks, of convolutions of size 3, 5 and 7, that learn apart; for 28x28 images"
     ),
     "resnet-18": Architecture(_resnet(64), "eight residual blocks of 64 to 512 channels, without normalisation"),
     "resnet-18-mirrored": Architecture(f"{_resnet(64)}, mirrored", "the same, shown each image and its mirror image"),
@@ -164,9 +170,8 @@ def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) ->
 
 def _body(layers: str, name: str, shape: tuple[int, ...]) -> tuple[list[nn.Module], int]:
     """All but the last Linear, and how many numbers it gives."""
-    before, is_committee, count = layers.partition(", committee ")
-    if is_committee:
-        members = [_body(before, name, shape) for _ in range(int(count))]
+    if "|" in layers:
+        members = [_body(member, name, shape) for member in layers.split(" | ")]
         return [Committee([nn.Sequential(*modules) for modules, _ in members])], sum(size for _, size in members)
     modules: list[nn.Module] = []
     size = torch.Size(shape)
@@ -177,9 +182,11 @@ def _body(layers: str, name: str, shape: tuple[int, ...]) -> tuple[list[nn.Modul
             modules.insert(len(modules) - isinstance(modules[-1], nn.ReLU), nn.MaxPool2d(2))
             size = torch.Size((size[0], size[1] // 2, size[2] // 2))
         elif kind == "conv":
-            padding = 1 if "same" in words else 0
-            modules += [nn.Conv2d(size[0], int(words[1]), 3, padding=padding), nn.ReLU()]
-            size = torch.Size((int(words[1]), size[1] - 2 + 2 * padding, size[2] - 2 + 2 * padding))
+            kernel = next((int(word[0]) for word in words if "x" in word), 3)
+            padding = kernel // 2 if "same" in words else 0
+            modules += [nn.Conv2d(size[0], int(words[1]), kernel, padding=padding), nn.ReLU()]
+            lost = kernel - 1 - 2 * padding
+            size = torch.Size((int(words[1]), size[1] - lost, size[2] - lost))
         elif kind == "residual":
             modules.append(Residual(size[0], int(words[1])))
             size = torch.Size((int(words[1]), *size[1:]))
@@ -194,9 +201,10 @@ def _body(layers: str, name: str, shape: tuple[int, ...]) -> tuple[list[nn.Modul
         else:
             if len(size) > 1:
                 modules.append(nn.Flatten())
-                size = torch.Size((size.numel(),))
-            modules += [nn.Linear(size[0], int(words[1])), nn.ReLU()]
+            modules += [nn.Linear(size.numel(), int(words[1])), nn.ReLU()]
             size = torch.Size((int(words[1]),))
         if min(size) < 1:
             raise InvalidInput(f"{name} pools images of shape {list(shape)} away to nothing: take a smaller network")
-    return modules, size[0]
+    if len(size) > 1:
+        modules.append(nn.Flatten())
+    return modules, size.numel()
