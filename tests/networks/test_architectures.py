@@ -179,14 +179,17 @@ def test_a_committee_of_kernels():
     kinds = [{m.kernel_size[0] for m in member if isinstance(m, nn.Conv2d)} for member in committee.members]
     assert kinds == [{3}, {5}, {7}] * 2
     assert last.in_features == 2 * 16 * (176 + 160 + 192)
+    x = torch.randn(12, *MNIST)
     with torch.no_grad():
-        assert model(torch.zeros(2, *MNIST)).shape == (2, 10)
+        alone = committee.members[1](x[1::6])
+        torch.testing.assert_close(committee.train()(x)[1::6, 2816 : 2816 + 2560], 6 * alone)
+        assert model.eval()(x).shape == (12, 10)
 
 
 def test_a_committee_trains_and_certifies():
     prior_data, bound_data = pb.split(pb.load("digits"), 0.5, seed=0)
-    members = [nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU()) for _ in range(4)]
-    model = nn.Sequential(Committee(members), nn.Linear(4 * 32, 10))
+    members = [nn.Sequential(nn.Flatten(), nn.Linear(64, size), nn.ReLU()) for size in (24, 32, 40, 32)]
+    model = nn.Sequential(Committee(members), nn.Linear(128, 10))
     model = pb.train_ordinary(model, prior_data, epochs=20, batch_size=100, rate=0.4, output_rate=0.1)
     net = stochastic(model, 1e-6, layers=["1"])
     assert pb.certify(net, bound_data, sampling="exact").risk_bound < 0.2

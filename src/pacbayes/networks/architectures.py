@@ -156,11 +156,13 @@ class Committee(nn.Module):
         # The end of an epoch may leave a batch too short to share.
         if not self.training or len(x) < 2 * count:
             return torch.cat([member(x) for member in self.members], 1)
-        shares = [member(x[place::count]) * count for place, member in enumerate(self.members)]
-        out = shares[0].new_zeros(len(x), count, shares[0].shape[1])
-        for place, share in enumerate(shares):
-            out[place::count, place] = share
-        return out.flatten(1)
+        columns = []
+        for place, member in enumerate(self.members):
+            share = member(x[place::count]) * count
+            column = share.new_zeros(len(x), share.shape[1])
+            column[place::count] = share
+            columns.append(column)
+        return torch.cat(columns, 1)
 
 
 def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) -> nn.Sequential:
