@@ -75,15 +75,14 @@ def test_few_writes_but_always_the_last_one(tmp_path, blobs, small_net, monkeypa
     writes = []
     original = Checkpoint.save
 
-    def save(self, tensors, note, **how):
-        written = original(self, tensors, note, **how)
-        writes.append(written)
-        return written
+    def save(self, tensors, note):
+        original(self, tensors, note)
+        writes.append(len(note["epochs"]))
 
     monkeypatch.setattr(Checkpoint, "save", save)
     checkpoint = Checkpoint(tmp_path / "c.safetensors", every=3600)
     fit(small_net(), blobs(40), epochs=6, checkpoint=checkpoint)
-    assert writes == [True, False, False, False, False, True]
+    assert writes == [1, 6]
     _, note = checkpoint.load()
     assert len(note["epochs"]) == 6
 

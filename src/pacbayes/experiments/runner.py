@@ -31,7 +31,7 @@ from pacbayes.training.settings import Settings
 
 Say = Callable[[str], None]
 
-_CHECKPOINT_SECONDS = 20.0
+_CHECKPOINT_SECONDS = 60.0
 
 
 def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int = 1, say: Say = print) -> None:

@@ -25,18 +25,19 @@ class Checkpoint:
     every: float = 0.0
     _written: float = field(default=float("-inf"), init=False)
 
-    def save(self, tensors: dict[str, Tensor], note: dict[str, Any], *, now: bool = False) -> bool:
-        """Write the tensors and a JSON note, unless the last write is too recent and this one need not be now."""
+    def due(self) -> bool:
+        """Whether the last write is long enough ago: what would be written need not be gathered before."""
+        return processes.first() and time.monotonic() - self._written >= self.every
+
+    def save(self, tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
+        """Write the tensors and a JSON note."""
         if not processes.first():
-            return False
-        if not now and time.monotonic() - self._written < self.every:
-            return False
+            return
         content = safetensors.torch.save(
             {name: t.detach().cpu().contiguous() for name, t in tensors.items()}, {"note": json.dumps(note)}
         )
         write_atomically(self.path, content)
         self._written = time.monotonic()
-        return True
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What was last saved, or None if nothing was."""

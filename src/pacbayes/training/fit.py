@@ -149,10 +149,10 @@ def fitting(
         good = stage.state()
         if settings.keeps_last or not best or epochs[-1].bound < epochs[kept].bound:
             best, kept = {name: good[name] for name in ("mean", "rho")}, number
-        if checkpoint is not None:
+        if checkpoint is not None and (checkpoint.due() or number + 1 == len(rates)):
             tensors = good | ({f"best_{name}": t for name, t in best.items()} if kept != number else {})
             note = {"of": identity, "epochs": [asdict(e) for e in epochs], "kept": kept}
-            checkpoint.save(tensors, note, now=number + 1 == len(rates))
+            checkpoint.save(tensors, note)
         if callback is not None:
             callback(epochs[-1])
     with torch.no_grad():

@@ -151,9 +151,9 @@ def training_ordinary(
     for number in range(len(epochs), settings.epochs):
         yield
         epochs.append(training.epoch(number))
-        if checkpoint is not None:
+        if checkpoint is not None and (checkpoint.due() or number + 1 == settings.epochs):
             note = {"of": identity, "epochs": [asdict(e) for e in epochs]}
-            checkpoint.save(training.state(), note, now=number + 1 == settings.epochs)
+            checkpoint.save(training.state(), note)
         if callback is not None:
             callback(epochs[-1])
     result = training.result()
