@@ -60,6 +60,10 @@ def measure_speed(
 
     roof = _matrix_rate(device)
     note(Speed("matrix product, the roofline", roof / 1e12, "TFLOP/s"))
+    if device.startswith("cuda"):
+        # Apart from the networks' start-ups: it is the same for any of them, and much the most where PyTorch is new.
+        seconds = _timed(partial(_first_kernel, device), device)
+        note(Speed("PyTorch's compiler: import and first kernel", seconds, "s", "once a process"))
     for model in models:
         data = _images(model, share)
         for batch in batches:
@@ -153,6 +157,11 @@ def _flops(stage: Stage, batch: int) -> int:
     with FlopCounterMode(display=False) as counter:
         stage.step(torch.arange(batch, device=stage.device), plain.normals)
     return counter.get_total_flops()
+
+
+def _first_kernel(device: str) -> None:
+    x = torch.ones(1024, device=device, requires_grad=True)
+    torch.compile(lambda x: x.sin().sum())(x).backward()
 
 
 def _matrix_rate(device: str) -> float:
