@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.certificate import confidence_percent, percent
-from pacbayes.certificates.evidence import derived_numbers
+from pacbayes.certificates.evidence import Evidence
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
 
 DERIVED = ("empirical_risk", "empirical_risk_bound", "penalty", "risk_bound", "confidence")
@@ -29,7 +29,7 @@ def certificate(**changes) -> Certificate:
     counts = {**BASE, **changes}
     return Certificate(
         **counts,
-        **derived_numbers(**counts),
+        **Evidence(**counts).derived(),
         objective="invKL",
         bound="invKL",
         prior_fingerprint="a" * 64,
@@ -42,7 +42,7 @@ def certificate(**changes) -> Certificate:
 
 
 def assert_exact_and_never_below(counts: dict, exact_numbers) -> None:
-    found = derived_numbers(**counts)
+    found = Evidence(**counts).derived()
     # The binomial limit may be looser where 1 - delta is rounded; nothing may be below.
     tolerance = 1e-6 if counts["limit"] == "clopper-pearson" else 1e-11
     with mpmath.workdps(50):
@@ -84,7 +84,7 @@ def test_shared_draws_count_once_each(case, limit, exact_numbers):
     counts = {**BASE, "sampling": "shared", "draws": 40, "visits": 719 * 40, "limit": limit, **case}
     assert_exact_and_never_below(counts, exact_numbers)
     # 40 terms, not 28,760.
-    assert derived_numbers(**counts)["empirical_risk_bound"] - counts["errors"] / (719 * 40) > 0.05 or case
+    assert Evidence(**counts).derived()["empirical_risk_bound"] - counts["errors"] / (719 * 40) > 0.05 or case
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,7 +131,7 @@ def test_any_counts(visits, share, kl, m, delta, mc_delta, limit, exact_numbers)
 )
 def test_numbers_that_make_no_certificate(change, words):
     with pytest.raises(InvalidInput, match=words):
-        derived_numbers(**{**BASE, **change})
+        Evidence(**{**BASE, **change}).derived()
     # The same in a record is found by its check.
     assert dataclasses.replace(certificate(), **change).check()
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from pacbayes.bounds import chernoff_upper, clopper_pearson_upper
 from pacbayes.certificates import Certificate, certify, holdout_bound
-from pacbayes.certificates.evidence import derived_numbers
+from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import independent_errors, shared_errors
 from pacbayes.data import Data, as_data, split
 from pacbayes.networks import StochasticNetwork, stochastic
@@ -92,7 +92,7 @@ def without_kl(seed: int) -> tuple[float, float]:
     """The planted fault: the KL left out of the penalty."""
     issued, risk = overfitted(seed)
     counts = {name: getattr(issued, name) for name in ("errors", "visits", "draws", "m", "delta", "mc_delta")}
-    return derived_numbers(**counts, kl=0.0, limit=issued.limit, sampling=issued.sampling)["risk_bound"], risk
+    return Evidence(**counts, kl=0.0, limit=issued.limit, sampling=issued.sampling).derived()["risk_bound"], risk
 
 
 def overfitted(seed: int) -> tuple[Certificate, float]:

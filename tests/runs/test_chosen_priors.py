@@ -8,7 +8,7 @@ import json
 import pytest
 
 from pacbayes.certificates import Certificate, ClassCertificate, holdout_bound
-from pacbayes.certificates.evidence import derived_numbers
+from pacbayes.certificates.evidence import Evidence
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import RunFolder, certify_run, certify_run_classes, train_run, trained_network, verify_run
 from pacbayes.runs.verify import FAILED, PASSED
@@ -27,8 +27,8 @@ def test_its_certificates_pay(one_of_six):
     issued, evaluation = certify_run(one_of_six, draws=300, test_draws=2, seed=1)
     evidence = vars(issued.evidence())
     assert issued.priors == 6 and issued.confidence == 1 - (0.025 + 0.01)
-    alone = derived_numbers(**{**evidence, "priors": 1, "delta": 0.025 / 6})
-    assert issued.risk_bound == alone["risk_bound"] > derived_numbers(**{**evidence, "priors": 1})["risk_bound"]
+    alone = Evidence(**{**evidence, "priors": 1, "delta": 0.025 / 6}).derived()
+    assert issued.risk_bound == alone["risk_bound"] > Evidence(**{**evidence, "priors": 1}).derived()["risk_bound"]
     assert "chosen among" in str(issued)
     classes = certify_run_classes(one_of_six, draws=300, seed=1)
     assert classes.priors == 6 and classes.check() == []
@@ -43,7 +43,7 @@ def test_its_certificates_pay(one_of_six):
 def test_a_certificate_that_does_not_pay_is_found(one_of_six, agree):
     issued, _ = certify_run(one_of_six, draws=300, test_draws=2, seed=1)
     uncharged = {**vars(issued.evidence()), "priors": 1}
-    record = {**vars(issued), **derived_numbers(**uncharged), "priors": 1}
+    record = {**vars(issued), **Evidence(**uncharged).derived(), "priors": 1}
     Certificate(**record).save(one_of_six.certificate_file)
     agree(one_of_six)
     assert {name for name, status in checks(one_of_six).items() if status == FAILED} == {"priors"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.evidence import derived_numbers
+from pacbayes.certificates.evidence import Evidence
 from pacbayes.runs import RunFolder, certify_run, train_run, verify_run
 from pacbayes.runs.verify import FAILED, OPEN, PASSED
 
@@ -112,7 +112,7 @@ def test_a_smaller_kl_with_all_that_follows_from_it(certified, agree):
     good = Certificate.load(certified.certificate_file)
     counts = {f: getattr(good, f) for f in ("errors", "visits", "draws", "m", "delta", "mc_delta", "limit", "sampling")}
     for kl in (good.kl * (1 - 5e-10), good.kl * (1 - 1e-8), good.kl / 2, 0.0):
-        forged = dataclasses.replace(good, kl=kl, **derived_numbers(**counts, kl=kl))
+        forged = dataclasses.replace(good, kl=kl, **Evidence(**counts, kl=kl).derived())
         assert forged.check() == []
         forged.save(certified.certificate_file)
         agree(certified)
@@ -124,7 +124,7 @@ def test_a_larger_m_with_all_that_follows_from_it(certified, agree):
     counts = {
         f: getattr(good, f) for f in ("errors", "visits", "draws", "kl", "delta", "mc_delta", "limit", "sampling")
     }
-    forged = dataclasses.replace(good, m=2 * good.m, **derived_numbers(**counts, m=2 * good.m))
+    forged = dataclasses.replace(good, m=2 * good.m, **Evidence(**counts, m=2 * good.m).derived())
     forged.save(certified.certificate_file)
     agree(certified)
     assert failed(certified) == {"m"}
@@ -201,7 +201,7 @@ def test_a_forged_count_is_found_by_counting_again(certified, agree):
     constants = {
         n: getattr(certificate, n) for n in ("visits", "draws", "kl", "m", "delta", "mc_delta", "limit", "sampling")
     }
-    edit(certified, errors=forged, **derived_numbers(errors=forged, **constants))
+    edit(certified, errors=forged, **Evidence(errors=forged, **constants).derived())
     agree(certified)
     assert failed(certified) == set()
     checks = {check.name: check.status for check in verify_run(certified, recompute=True)}

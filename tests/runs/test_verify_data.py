@@ -13,7 +13,7 @@ from scipy import stats
 
 from pacbayes.certificates import Certificate, certify
 from pacbayes.certificates.audit import ERROR_RATE, allowance
-from pacbayes.certificates.evidence import derived_numbers
+from pacbayes.certificates.evidence import Evidence
 from pacbayes.data import Data
 from pacbayes.files import sha256, write_atomically
 from pacbayes.runs import RunFolder, certify_run, certify_run_classes, train_run, verify_run
@@ -118,7 +118,7 @@ def test_no_divergence_hides_in_the_rounding_of_an_initialisation(tiny, data_fil
 def test_a_record_of_another_loss_is_none_of_a_run(certified, agree):
     issued = certified.certificate()
     counts = vars(issued.evidence()) | {"unit": 2**20, "errors": 0}
-    dataclasses.replace(issued, loss="0-1 error", **counts, **derived_numbers(**counts)).save(
+    dataclasses.replace(issued, loss="0-1 error", **counts, **Evidence(**counts).derived()).save(
         certified.certificate_file
     )
     agree(certified)

@@ -177,8 +177,3 @@ class Evidence:
             check_deltas(self.delta, self.mc_delta)
         if self.limit == "clopper-pearson" and (self.sampling != "independent" or self.unit != 1):
             raise InvalidInput("the Clopper-Pearson limit is for independent 0-1 visits, not for shared draws")
-
-
-def derived_numbers(**evidence: Any) -> dict[str, Any]:
-    """:meth:`Evidence.derived` of these counts and constants."""
-    return Evidence(**evidence).derived()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,18 @@ class Checkpoint:
         )
         write_atomically(self.path, content)
         self._written = time.monotonic()
+
+    def resume(self, of: dict[str, Any], restore: Callable[[dict[str, Tensor], dict[str, Any]], None]) -> None:
+        """Have what was last saved restored, if anything was; the note's ``of`` says what it must be a training of."""
+        if (saved := self.load()) is None:
+            return
+        tensors, note = saved
+        try:
+            if note["of"] != of:
+                raise KeyError
+            restore(tensors, note)
+        except (KeyError, IndexError, TypeError, RuntimeError):
+            raise RunError(f"{self.path} is not a checkpoint of this training: delete it to start again") from None
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What was last saved, or None if nothing was."""

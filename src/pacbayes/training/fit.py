@@ -13,7 +13,7 @@ from torch import Tensor
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import Data, as_data
-from pacbayes.errors import InvalidInput, NonFinite, PacBayesError, RunError
+from pacbayes.errors import InvalidInput, NonFinite, PacBayesError
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.engine import Engine, engine_for
@@ -110,27 +110,21 @@ def fitting(
     best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
     kept = 0
-    # What a checkpoint is of: continued with other data or another prior, a training would not be what it says.
+
+    def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
+        nonlocal best, kept
+        epochs.extend(Epoch(**line) for line in note["epochs"])
+        kept = epochs[note["kept"]].epoch
+        stage.load(tensors)
+        best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
+
     identity: dict[str, Any] = {}
     if checkpoint is not None:
-        of = of or {"data": data.fingerprint(), "prior": net.fingerprint("prior")}
-        identity = {**of, **asdict(settings)}
-    if checkpoint is not None and (saved := checkpoint.load()) is not None:
-        tensors, note = saved
-        try:
-            if note["of"] != identity:
-                raise KeyError
-            epochs = [Epoch(**line) for line in note["epochs"]]
-            kept = epochs[note["kept"]].epoch
-            stage.load(tensors)
-            best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
-        except (KeyError, IndexError, TypeError, RuntimeError):
-            raise RunError(
-                f"{checkpoint.path} is not a checkpoint of this training: delete it to start again"
-            ) from None
+        identity = {**(of or trained_from(net, data)), **asdict(settings)}
+        checkpoint.resume(identity, restore)
+    for epoch in epochs:
         if callback is not None:
-            for epoch in epochs:
-                callback(epoch)
+            callback(epoch)
 
     rates = learning_rates(settings)
     good = stage.state()
@@ -200,6 +194,11 @@ def _check_finite(stage: Stage, steps: float, counts: list[float], weights_are: 
         for name, part in stage.net.parts(vector).items():
             if not bool(part.isfinite().all()):
                 raise NonFinite(f"the {what} of {name} was not finite after the last step")
+
+
+def trained_from(net: StochasticNetwork, data: Data) -> dict[str, str]:
+    """What a checkpoint is of: continued with other data or another prior, a training would not be what it says."""
+    return {"data": data.fingerprint(), "prior": net.fingerprint("prior")}
 
 
 def check_fit(net: StochasticNetwork, data: Data, settings: Settings) -> None:

@@ -10,7 +10,7 @@ from pacbayes.data import Data
 from pacbayes.networks.features import body_is_fixed, features
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.checkpoints import Checkpoint
-from pacbayes.training.fit import Epoch, History, check_fit, fitting
+from pacbayes.training.fit import Epoch, History, check_fit, fitting, trained_from
 from pacbayes.training.settings import Settings
 
 
@@ -31,7 +31,7 @@ def fitting_last(
     net.trained_on.append(data)
     try:
         # By what was given: computed on another device, the features differ in their last digits.
-        of = None if checkpoint is None else {"data": data.fingerprint(), "prior": net.fingerprint("prior")}
+        of = None if checkpoint is None else trained_from(net, data)
         return (yield from fitting(head, inputs, settings, callback, checkpoint, of))
     finally:
         with torch.no_grad():

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 from pacbayes.checks import check_in_range, check_one_of, check_type
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
-from pacbayes.errors import InvalidInput, NonFinite, RunError
+from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.precision import fastest_convolutions
@@ -133,18 +133,14 @@ def training_ordinary(
     """:func:`train_ordinary`, pausing before each epoch; with a checkpoint it goes on where that stands."""
     training = _Training(model, data, settings)
     epochs: list[Epoch] = []
+
+    def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
+        epochs.extend(Epoch(**line) for line in note["epochs"])
+        training.load(tensors)
+
     identity = {} if checkpoint is None else {"data": data.fingerprint(), **asdict(settings)}
-    if checkpoint is not None and (saved := checkpoint.load()) is not None:
-        tensors, note = saved
-        try:
-            if note["of"] != identity:
-                raise KeyError
-            epochs = [Epoch(**line) for line in note["epochs"]]
-            training.load(tensors)
-        except (KeyError, TypeError, RuntimeError):
-            raise RunError(
-                f"{checkpoint.path} is not a checkpoint of this training: delete it to start again"
-            ) from None
+    if checkpoint is not None:
+        checkpoint.resume(identity, restore)
     for epoch in epochs:
         if callback is not None:
             callback(epoch)
