@@ -26,25 +26,32 @@ _STEP = (PROFILE_RANGE[1] - PROFILE_RANGE[0]) / (PROFILE_SIZE - 1)
 KEEPING, CHANGING = math.log(2), math.log(2 * PROFILE_SIZE)
 
 
+def law(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Means and scales of the posterior with these means and rhos, then of the prior: in float64 if ``exact``."""
+    dtype = torch.float64 if exact else mean.dtype
+    # The scales are those that sampling uses, in its precision.
+    return mean.to(dtype), scale_of(rho).to(dtype), net.prior_mean.to(dtype), scale_of(net.prior_rho).to(dtype)
+
+
 def profile_kl(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
     """``sum over tensors of min(KL + log 2, KL to the prior of the best scale + log 2J)``, never below the least.
 
     Of the posterior with these means and rhos. Differentiable, so an objective too: the factors are constants in its
     gradient, which is right as they are the best. ``exact`` as in :meth:`StochasticNetwork.kl`.
     """
-    return _profile(net, _law(net, mean, rho, exact))[0].sum()
+    return _profile(net, law(net, mean, rho, exact))[0].sum()
 
 
 def prior_factors(net: StochasticNetwork) -> Tensor:
     """The factor of the prior's variance of each weight tensor that :func:`profile_kl` takes, float64."""
     with torch.no_grad():
-        return _profile(net, _law(net, net.mean, net.rho, exact=True))[1]
+        return _profile(net, law(net, net.mean, net.rho, exact=True))[1]
 
 
 def log_ratios(net: StochasticNetwork, weights: Tensor) -> tuple[float, float]:
     """``log dQ/dP`` at these weights (a flat vector), for P and, at its cost, for P of the best scales; rounded up."""
     with torch.no_grad():
-        mean, scale, prior_mean, prior_scale = _law(net, net.mean, net.rho, exact=True)
+        mean, scale, prior_mean, prior_scale = law(net, net.mean, net.rho, exact=True)
         weights = weights.to(mean)
         own = _log_density(net, weights, mean, scale)
         factors = prior_factors(net)
@@ -70,11 +77,6 @@ def _profile(net: StochasticNetwork, law: tuple[Tensor, Tensor, Tensor, Tensor])
     scaled = prior_scale * _spread(net, factors.sqrt())
     changed = _by_tensor(net, _kl(net, mean, scale, prior_mean, scaled)) + CHANGING
     return torch.minimum(kept, changed), torch.where(changed < kept, factors, 1.0)
-
-
-def _law(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dtype = torch.float64 if exact else mean.dtype
-    return mean.to(dtype), scale_of(rho).to(dtype), net.prior_mean.to(dtype), scale_of(net.prior_rho).to(dtype)
 
 
 def _kl(net: StochasticNetwork, *law: Tensor) -> Tensor:

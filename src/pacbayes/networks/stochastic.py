@@ -28,7 +28,7 @@ from pacbayes.networks.distributions import (
     rho_of,
     scale_of,
 )
-from pacbayes.networks.divergence import profile_kl
+from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
 from pacbayes.networks.precision import full_precision
@@ -141,10 +141,7 @@ class StochasticNetwork(nn.Module):
 
     def kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
         """:meth:`kl`, of the posterior with these means and rhos."""
-        dtype = torch.float64 if exact else mean.dtype
-        # The scales are those that sampling uses, in its precision.
-        law = (mean, scale_of(rho), self.prior_mean, scale_of(self.prior_rho))
-        vectors = [v.to(dtype) for v in law]
+        vectors = law(self, mean, rho, exact)
         if self.distribution is GAUSSIAN:
             return _sum(kl_pieces(GAUSSIAN, vectors))
         hidden = _sum(kl_pieces(self.distribution, [v[: self.hidden_size] for v in vectors]))
@@ -203,8 +200,7 @@ class StochasticNetwork(nn.Module):
     def audit(self) -> Audit:
         """Each parameter of the model, how it is drawn, and its part of the KL; print it for a table."""
         with torch.no_grad():
-            law = (self.mean, scale_of(self.rho), self.prior_mean, scale_of(self.prior_rho))
-            vectors = [self.parts(v.double()) for v in law]
+            vectors = [self.parts(v) for v in law(self, self.mean, self.rho, exact=True)]
             divergences = {
                 name: self._family(slot).kl(*(v[name] for v in vectors)).sum().item()
                 for slot, name in enumerate(self.slots)

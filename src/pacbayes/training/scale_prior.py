@@ -31,8 +31,8 @@ _SCALING = (1, 2)
 class PriorScale:
     """What :func:`scale_prior` found."""
 
-    multiples: dict[str, float]
-    """For each layer, what its variances were multiplied by."""
+    multiple: float
+    """What the variances were multiplied by."""
     error: float
     """The drawn network's error on the prior data, estimated."""
     error_of_means: float
@@ -45,7 +45,6 @@ def scale_prior(
     data: Any,
     *,
     tolerance: float = 0.01,
-    each_layer: bool = False,
     passes: int = 4,
     batch_size: int = 256,
     seed: int = 0,
@@ -54,8 +53,7 @@ def scale_prior(
 
     For a network whose means were trained in any way on the prior data, and on nothing of the bound data: the more
     variance the prior has, the less a posterior pays for moving. ``tolerance`` is how much larger than the error of the
-    deterministic network the error of drawn networks on ``data``, the prior data, may be. With ``each_layer`` the
-    layers are first scaled one by one, to what each can bear alone, and then together. The error is estimated in
+    deterministic network the error of drawn networks on ``data``, the prior data, may be. The error is estimated in
     ``passes`` over the data, with the same noise for every scale. The data count as seen by the prior.
 
     >>> net = pb.stochastic(pb.build("mlp", (4,), 2), prior_variance=0.01)
@@ -73,33 +71,20 @@ def scale_prior(
     start = net.rho.clone()
     settings = Settings(sampling="mixed")
 
-    def risk(rho: Tensor) -> float:
-        net.rho.copy_(rho)
+    def risk(power: float) -> float:
+        net.rho.copy_(start * 2 ** (power / 3))  # s² = |rho|³
         return _risk(net, data, settings, passes, batch_size, seed)
 
     limit = _error_of_means(net, data, batch_size) + tolerance
-
-    def largest_power(rho: Tensor) -> float:
-        # s² = |rho|³
-        return _largest(lambda power: risk(rho * 2 ** (power / 3)) <= limit)
-
-    powers = torch.zeros_like(start)
-    layers = _layers(net)
     try:
-        if each_layer:
-            for part in layers.values():
-                alone = torch.zeros_like(start)
-                alone[part] = start[part]
-                powers[part] = largest_power(alone)
-        powers += largest_power(start * 2 ** (powers / 3))
-        error = risk(start * 2 ** (powers / 3))
+        power = _largest(lambda power: risk(power) <= limit)
+        error = risk(power)
     except BaseException:
         net.rho.copy_(start)
         raise
     net.trained_on.append(data)
     net.freeze_prior()
-    multiples = {name: 2 ** float(powers[part][0]) for name, part in layers.items()}
-    return PriorScale(multiples, error, limit - tolerance)
+    return PriorScale(2**power, error, limit - tolerance)
 
 
 def _largest(fits: Callable[[float], bool]) -> float:
@@ -141,11 +126,3 @@ def _batches(net: StochasticNetwork, data: Data, batch_size: int) -> Iterator[tu
     device = net.mean.device
     pairs = zip(data.x.split(batch_size), data.y.split(batch_size), strict=True)
     return ((x.to(device), y.to(device)) for x, y in pairs)
-
-
-def _layers(net: StochasticNetwork) -> dict[str, Tensor]:
-    """The places of each layer's weights in the flat vectors."""
-    places: dict[str, list[Tensor]] = {}
-    for name, part in net.parts(torch.arange(len(net.mean), device=net.mean.device)).items():
-        places.setdefault(name.rpartition(".")[0], []).append(part.flatten())
-    return {name: torch.cat(parts) for name, parts in places.items()}
