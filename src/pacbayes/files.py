@@ -42,6 +42,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         neighbour.unlink(missing_ok=True)
 
 
+def write_json(path: Path, record: Any) -> None:
+    """:func:`write_atomically`, of a record that people may read, too."""
+    write_atomically(path, (json.dumps(record, indent=2) + "\n").encode())
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Refuse to work in a folder where another process does; a process that dies lets go of it."""

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from scipy import stats
 
@@ -21,7 +22,6 @@ from pacbayes.runs.folder import training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import note, start_journal
 from pacbayes.runs.verify import FAILED, OPEN, PASSED
-from pacbayes.runs.weights import written_weights
 
 
 def found(run: RunFolder, **options) -> dict[str, tuple[str, str]]:
@@ -145,7 +145,7 @@ def test_classes_that_were_made_up_are_found(change, certified, agree):
 def hand_made(path, config, bound: Data, net) -> RunFolder:
     """A finished and certified run around this network, without its training."""
     run = RunFolder.create(path, config, training_data(config))
-    write_atomically(run.weights_file("prior"), written_weights(net.state("prior")))
+    write_atomically(run.weights_file("prior"), safetensors.torch.save(net.state("prior")))
     with run.history_file.open("w") as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
         for stage, settings in config.stages().items():
@@ -153,7 +153,7 @@ def hand_made(path, config, bound: Data, net) -> RunFolder:
                 first = stage == "posterior" and epoch == 0
                 prior = {"prior_fingerprint": sha256(run.read("prior.safetensors"))} if first else {}
                 history.write({"stage": stage, **prior, "epoch": epoch})
-    content = written_weights(net.state("posterior"))
+    content = safetensors.torch.save(net.state("posterior"))
     start_journal(run, history.end, content)
     write_atomically(run.weights_file("posterior"), content)
     certificate = certify(net, bound, draws=20)

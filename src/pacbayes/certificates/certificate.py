@@ -173,11 +173,15 @@ class Certificate:
         path = Path(path)
         if not path.is_file():
             raise RunError(f"there is no certificate at {path}")
+        return cls.from_json(read_plain_file(path, _LARGEST_FILE), str(path))
+
+    @classmethod
+    def from_json(cls, content: bytes, source: str) -> Certificate:
         try:
-            record = strict_json(read_plain_file(path, _LARGEST_FILE))
+            record = strict_json(content)
         except ValueError as error:
-            raise RunError(f"{path} is not a certificate: {error}") from None
-        return cls.from_record(record, str(path))
+            raise RunError(f"{source} is not a certificate: {error}") from None
+        return cls.from_record(record, source)
 
     @classmethod
     def from_record(cls, record: Any, source: str = "the record") -> Certificate:
@@ -193,7 +197,7 @@ class Certificate:
         for name in record:
             kind = known[name].type
             assert isinstance(kind, str)
-            record[name], fits = _fitting(record[name], kind)
+            record[name], fits = fitting(record[name], kind)
             if not fits:
                 raise RunError(f"{source} is not a certificate: {name} must be of type {kind}")
         return cls(**record)
@@ -203,10 +207,10 @@ def _has_no_default(item: Any) -> bool:
     return item.default is MISSING and item.default_factory is MISSING
 
 
-def _fitting(value: Any, kind: str) -> tuple[Any, bool]:
+def fitting(value: Any, kind: str) -> tuple[Any, bool]:
     """The value, whole numbers made floats where those are asked for, and whether it is of this kind."""
     if kind.endswith(" | None"):
-        return (None, True) if value is None else _fitting(value, kind.removesuffix(" | None"))
+        return (None, True) if value is None else fitting(value, kind.removesuffix(" | None"))
     outer, _, inner = kind.rstrip("]").partition("[")
     if not inner:
         if kind == "float" and type(value) is int and abs(value) < 2**53:
@@ -215,9 +219,9 @@ def _fitting(value: Any, kind: str) -> tuple[Any, bool]:
     if type(value).__name__ != outer:
         return value, False
     if outer == "list":
-        pairs = [_fitting(v, inner) for v in value]
+        pairs = [fitting(v, inner) for v in value]
         return [v for v, _ in pairs], all(fits for _, fits in pairs)
-    items = {k: _fitting(v, inner.partition(", ")[2]) for k, v in value.items()}
+    items = {k: fitting(v, inner.partition(", ")[2]) for k, v in value.items()}
     return {k: v for k, (v, _) in items.items()}, all(fits for _, fits in items.values())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from pacbayes.bounds.pac_bayes import check_deltas
-from pacbayes.certificates.certificate import confidence_percent, percent, same
+from pacbayes.certificates.certificate import confidence_percent, fitting, percent, same
 from pacbayes.certificates.certify import divergences, refuse_what_voids_a_bound
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
@@ -113,17 +113,12 @@ class ClassCertificate:
             if record.keys() != {f.name for f in fields(cls)}:
                 raise ValueError("its entries are others")
             for item in fields(cls):
-                if not _fits(record[item.name], str(item.type)):
+                record[item.name], fits = fitting(record[item.name], str(item.type))
+                if not fits:
                     raise ValueError(f"{item.name} must be of type {item.type}")
         except (ValueError, AttributeError) as error:
             raise RunError(f"{source} is no certificate of classes: {error}") from None
         return cls(**record)
-
-
-def _fits(value: object, kind: str) -> bool:
-    if kind.startswith("list["):
-        return isinstance(value, list) and all(_fits(item, kind[5:-1]) for item in value)
-    return type(value).__name__ == kind or (kind == "float" and type(value) is int and 0 <= value < 2**53)
 
 
 def certify_classes(

@@ -181,16 +181,14 @@ def shared_errors(
     return processes.add(counts).tolist()
 
 
-def test_error(
-    net: StochasticNetwork, data: Any, draws: int = 1000, seed: int = 0, progress: Progress | None = None
-) -> tuple[float, float]:
+def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
     """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
     data = as_data(data, classes=net.classes)
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
         data, head = features(net, data)
         assert isinstance(head, StochasticNetwork)
         net = head
-    rates = torch.tensor(shared_errors(net, data, draws, seed, progress), dtype=torch.float64) / len(data)
+    rates = torch.tensor(shared_errors(net, data, draws, seed), dtype=torch.float64) / len(data)
     return float(rates.mean()), float(rates.std()) if draws > 1 else 0.0
 
 

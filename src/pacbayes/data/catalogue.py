@@ -85,9 +85,7 @@ def find(
     return data if name == original else _binary(data, name)
 
 
-def load_inputs(
-    name: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, download: bool = True
-) -> Inputs:
+def load_inputs(name: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None) -> Inputs:
     """Inputs to predict, float32 [m, ...], with labels or without.
 
     The array x of a `.npz` file or of a folder of `.npy` files; the columns of a `.csv` file but for that of the
@@ -101,7 +99,7 @@ def load_inputs(
         return read_csv_inputs(expanded(place), detail)
     if _is_own(name) and is_npy_folder(expanded(name)):
         return read_npy_inputs(expanded(name))
-    return load(name, "test" if _reader(name) is None else "train", folder=folder, download=download).x
+    return load(name, "test" if _reader(name) is None else "train", folder=folder).x
 
 
 def _reader(name: str) -> Callable[[str], Data] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,7 +18,7 @@ import torch
 from pacbayes.certificates.certify import holdout_bound, versions
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.experiments.catalogue import Row
-from pacbayes.files import write_atomically
+from pacbayes.files import sha256, write_atomically
 from pacbayes.report.affine import affine_check
 from pacbayes.runs import Config, RunFolder, certify_run, verify_run
 from pacbayes.runs.folder import training_data
@@ -122,7 +121,7 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
 
 def _folder(row: Row, work: Path) -> RunFolder:
     """The row's run folder, made if it is not there; another configuration has another folder."""
-    digest = hashlib.sha256(json.dumps(_configuration(row), sort_keys=True).encode()).hexdigest()[:8]
+    digest = sha256(json.dumps(_configuration(row), sort_keys=True).encode())[:8]
     name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{row.row} {row.schedule} {row.config.seed} {digest}")
     path = work / row.experiment / name
     if path.exists():

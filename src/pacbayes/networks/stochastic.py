@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.files import sha256
 from pacbayes.networks import conversion
 from pacbayes.networks.audit import Audit, audit
 from pacbayes.networks.binding import Binding
@@ -392,4 +392,4 @@ def _sum(pieces: list[Tensor]) -> Tensor:
 
 def _sha256(tensors: dict[str, Tensor]) -> str:
     plain = {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
-    return hashlib.sha256(safetensors.torch.save(plain)).hexdigest()
+    return sha256(safetensors.torch.save(plain))

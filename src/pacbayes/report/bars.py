@@ -11,6 +11,7 @@ from pacbayes.report.svg import element, picture, round_steps, share, text
 from pacbayes.runs import Evaluation
 
 _ROW = 38
+_CLASSES = 20
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ def bounds_bars(certificate: Certificate, evaluation: Evaluation) -> list[Bar]:
     return bars
 
 
-def class_bars(classes: ClassCertificate, names: Sequence[str], most: int = 20) -> list[Bar]:
+def class_bars(classes: ClassCertificate, names: Sequence[str]) -> list[Bar]:
     """The certified risk of each class; of many classes the worst."""
     risks = [row[y] for y, row in enumerate(classes.bounds)]
-    shown = sorted(sorted(range(len(risks)), key=lambda y: -risks[y])[:most])
+    shown = sorted(sorted(range(len(risks)), key=lambda y: -risks[y])[:_CLASSES])
     return [
         Bar(f"{names[y]} ({classes.m[y]:,} example{'s' * (classes.m[y] != 1)})", risks[y], _at_most(risks[y]))
         for y in shown

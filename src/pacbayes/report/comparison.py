@@ -109,6 +109,6 @@ def stacked_svg(runs: Sequence[Compared]) -> str:
     return picture("runs", "Certified risks", description, drawn, width="100%", height=y)
 
 
-def _short(name: str, most: int = 32) -> str:
+def _short(name: str) -> str:
     """The end of a path tells runs apart."""
-    return name if len(name) <= most else "…" + name[1 - most :]
+    return name if len(name) <= 32 else "…" + name[-31:]

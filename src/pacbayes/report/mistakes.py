@@ -13,6 +13,7 @@ import torch
 from pacbayes.data import Data
 from pacbayes.networks import StochasticNetwork
 
+_SHOWN = 12
 _FEATURES = 6
 _LARGEST_SIDE = 64
 
@@ -44,11 +45,9 @@ class Mistakes:
 
 
 @torch.no_grad()
-def find_mistakes(
-    net: StochasticNetwork, data: Data, source: str, *, draws: int, sampling: str, seed: int = 0, most: int = 12
-) -> Mistakes:
+def find_mistakes(net: StochasticNetwork, data: Data, source: str, *, draws: int, sampling: str) -> Mistakes:
     """The examples on which the most of a few drawn networks err; each network passes over all of them."""
-    generator = torch.Generator(net.mean.device).manual_seed(seed)
+    generator = torch.Generator(net.mean.device).manual_seed(0)
     x = data.x[:].to(net.mean.device)
     votes = torch.zeros(len(data), net.classes, dtype=torch.int64)
     for _ in range(draws):
@@ -61,7 +60,7 @@ def find_mistakes(
     names = class_names(data)
     worst = [
         Mistake(i, names[int(data.y[i])], names[int(wrong[i].argmax())], float(share[i]), *_shown(data.x[i].numpy()))
-        for i in order[:most]
+        for i in order[:_SHOWN]
         if share[i] > 0
     ]
     mostly = int((share >= 0.5).sum())

@@ -85,18 +85,18 @@ def share(value: float) -> str:
     return f"{_plain(100 * value)}%"
 
 
-def round_steps(top: float, intervals: int = 4) -> list[Decimal]:
-    """Round numbers in equal steps from 0 to the first that is not below ``top``.
+def round_steps(top: float) -> list[Decimal]:
+    """Round numbers in equal steps, about four, from 0 to the first that is not below ``top``.
 
     >>> [str(value) for value in round_steps(0.065)]
     ['0.00', '0.02', '0.04', '0.06', '0.08']
     """
     top = top if top > 0 else 1.0
-    unit = Decimal(10) ** math.floor(math.log10(max(top / intervals, 1e-300)))
+    unit = Decimal(10) ** math.floor(math.log10(max(top / 4, 1e-300)))
     exact = Decimal(str(float(top)))
     # The last is for a logarithm that came out a digit too low.
     choices = (unit * Decimal(factor) for factor in ("1", "2", "2.5", "5", "10", "20"))
-    step = next(choice for choice in choices if choice * intervals >= exact)
+    step = next(choice for choice in choices if choice * 4 >= exact)
     return [step * i for i in range(math.ceil(exact / step) + 1)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from pacbayes.certificates import (
     test_error,
 )
 from pacbayes.certificates.monte_carlo import Progress
-from pacbayes.files import write_atomically
+from pacbayes.files import write_json
 from pacbayes.runs.folder import RunFolder, test_data
 from pacbayes.runs.journal import EVENTS, check_files, forget_derived_files, note, singles_drawn
 from pacbayes.runs.train import trained_network
@@ -73,7 +72,7 @@ def certify_run(
         if processes.first():
             forget_derived_files(run)
             if predictor == "single":
-                export_single(net, certificate, run.single_file)
+                export_single(net, certificate, run.weights_file("single"))
                 note(run, "drawn")
             certificate.save(run.certificate_file)
             note(run, "certified", certificate.risk_bound)
@@ -85,7 +84,7 @@ def certify_run(
         error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
         evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
         if processes.first():
-            write_atomically(run.path / "evaluation.json", (json.dumps(asdict(evaluation), indent=2) + "\n").encode())
+            write_json(run.path / "evaluation.json", asdict(evaluation))
             note(run, "evaluated")
         return certificate, evaluation
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +17,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split
 from pacbayes.data.pixels import Pixels
 from pacbayes.errors import InvalidInput, MissingData, RunError
-from pacbayes.files import alone_in, read_plain_file, sha256, strict_json, write_atomically
+from pacbayes.files import alone_in, read_plain_file, sha256, strict_json, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.standardisation import standardised
@@ -84,10 +83,6 @@ class RunFolder:
     def certificate_file(self) -> Path:
         return self.path / "certificate.json"
 
-    @property
-    def single_file(self) -> Path:
-        return self.path / "single.safetensors"
-
     def weights_file(self, which: str) -> Path:
         return self.path / f"{which}.safetensors"
 
@@ -131,7 +126,7 @@ class RunFolder:
         for old in sorted(own, key=lambda old: old == run.config_file):
             old.unlink(missing_ok=True)
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(run.data_file, (json.dumps(data.record(), indent=2) + "\n").encode())
+        write_json(run.data_file, data.record())
         write_atomically(run.config_file, config.to_toml().encode())
         return run
 
@@ -188,11 +183,7 @@ class RunFolder:
         """The certificate; its shape is checked here, its arithmetic by its own ``check``."""
         if not os.path.lexists(self.certificate_file):
             raise RunError(f"there is no certificate at {self.certificate_file}: make one with 'pacbayes certify'")
-        try:
-            record = strict_json(self.read("certificate.json"))
-        except ValueError as error:
-            raise RunError(f"{self.certificate_file} is not a certificate: {error}") from None
-        return Certificate.from_record(record, str(self.certificate_file))
+        return Certificate.from_json(self.read("certificate.json"), str(self.certificate_file))
 
     def history(self) -> History:
         """The history, whose chain holds from config.toml and data.json to its last line."""

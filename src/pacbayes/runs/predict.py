@@ -48,7 +48,7 @@ def predict_run(run: RunFolder, inputs: Inputs, seed: int | None = None, device:
     sampling, voters = "independent", 1 if certificate is None else certificate.voters
     if certificate is not None and certificate.predictor == "single":
         if sha256(run.read("single.safetensors")) != certificate.single_fingerprint:
-            raise RunError(f"{run.single_file} is not the network that the certificate is for")
+            raise RunError(f"{run.weights_file('single')} is not the network that the certificate is for")
         net, sampling = net.at(flat_weights(net, run.weights("single"))), "mean"
     labels = []
     for x in inputs.split(chunk_size(net, inputs)):

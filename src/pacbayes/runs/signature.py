@@ -5,13 +5,12 @@ What is signed is the last hash of the journal, and through it every file of the
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import strict_json, write_atomically
+from pacbayes.files import strict_json, write_atomically, write_json
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.journal import EVENTS, Journal, note, read_journal
 
@@ -58,7 +57,7 @@ def sign_run(run: RunFolder, key_file: Path) -> str:
         "public_key": public,
         "signature": key.sign(_message(last)).hex(),
     }
-    write_atomically(run.path / NAME, (json.dumps(record, indent=2) + "\n").encode())
+    write_json(run.path / NAME, record)
     note(run, "signed")
     return public
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TextIO
 
+import safetensors.torch
+
 from pacbayes import processes
 from pacbayes.bounds.catoni import catoni_parameter
 from pacbayes.certificates.monte_carlo import independent_errors
@@ -18,7 +20,6 @@ from pacbayes.runs.config import Config
 from pacbayes.runs.folder import FILES, RunFolder, SplitData, network_of, new_model, new_network, training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import start_journal
-from pacbayes.runs.weights import written_weights
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Checkpoint, Epoch
 from pacbayes.training.fit import check_fit, drain
@@ -161,13 +162,13 @@ def _training(
         if risk:
             net.fix_catoni(catoni_parameter(risk, config.expected_kl, len(parts.bound), posterior.delta))
         if processes.first():
-            write_atomically(run.weights_file("prior"), written_weights(net.state("prior")))
+            write_atomically(run.weights_file("prior"), safetensors.torch.save(net.state("prior")))
         yield from stage("posterior", parts.bound, posterior)
     # All have read the checkpoints that are removed below.
     processes.barrier()
     if not processes.first():
         return
-    content = written_weights(net.state("posterior"))
+    content = safetensors.torch.save(net.state("posterior"))
     # The posterior comes last: it says that the run is finished.
     start_journal(run, history.end, content)
     write_atomically(run.weights_file("posterior"), content)

@@ -17,11 +17,6 @@ _LARGEST_HEADER = 2**20
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
-def written_weights(tensors: dict[str, Tensor]) -> bytes:
-    """The content of a weight file."""
-    return safetensors.torch.save(tensors)
-
-
 def bytes_of_weights(content: bytes, name: str) -> int:
     """The number of bytes that the tensors of a file take, if its header tells the truth about them."""
     length = int.from_bytes(content[:8], "little")

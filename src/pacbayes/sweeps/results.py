@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.certificate import percent
 from pacbayes.errors import RunError
-from pacbayes.files import sha256, write_atomically
+from pacbayes.files import sha256, write_atomically, write_json
 from pacbayes.report.page import render
 from pacbayes.runs import RunFolder
 from pacbayes.sweeps.axes import Range
@@ -92,7 +91,7 @@ def write_results(
         },
         "trials": [{**asdict(trial), "prior_fingerprint": priors[trial.number]} for trial in trials],
     }  # fmt: skip
-    write_atomically(folder / "sweep.json", (json.dumps(record, indent=2) + "\n").encode())
+    write_json(folder / "sweep.json", record)
     pictures = [slice_svg(number, *axis, trials, best) for number, axis in enumerate(sweep.axes.items())]
     page = render(
         "sweep.html",

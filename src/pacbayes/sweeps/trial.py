@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from pacbayes.errors import PacBayesError, RunError
+from pacbayes.files import sha256
 from pacbayes.runs import Config, RunFolder, certify_run, train_run
 from pacbayes.runs.journal import check_certified
 from pacbayes.runs.train import checked_data
@@ -35,7 +35,7 @@ class _Stopped(Exception):
 def prior_key(config: Config) -> str:
     """The same for configurations with the same prior, on the same split."""
     shaping = {name: value for name, value in asdict(config).items() if name != "posterior"}
-    return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()[:16]
+    return sha256(json.dumps(shaping, sort_keys=True).encode())[:16]
 
 
 def prior_is_there(config: Config, priors: Path) -> bool:
