@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import fields
+from typing import Any
 
 from pacbayes.errors import InvalidInput
 
@@ -13,6 +15,19 @@ def check_type(name: str, value: object, wanted: type) -> None:
         raise InvalidInput(f"{name} must be of type {wanted.__name__}, and is {value!r}")
     if wanted is float and type(value) is int and abs(value) > 2**53:
         raise InvalidInput(f"{name} is too large")
+
+
+def check_types(options: Any, left_out: Collection[str] = ()) -> None:
+    """Refuse fields of a dataclass that are not of their default's type."""
+    for item in fields(options):
+        if item.name not in left_out:
+            check_type(item.name, getattr(options, item.name), type(item.default))
+
+
+def check_names(options: Iterable[str], of: type) -> None:
+    """Refuse options that are no fields of the dataclass, and name those that are."""
+    for name in options:
+        check_one_of("option", name, [item.name for item in fields(of)])
 
 
 def check_one_of(what: str, value: object, choices: Collection[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,26 +76,21 @@ def headline_table(experiment: Experiment, known: dict[str, Experiment], results
 
 
 def _affine(experiment: Experiment, records: list[dict[str, Any]], results: Path) -> str:
-    lines = _heading("row", "of", "realisations", "mean", "sd", "variation of the slope", "seconds", "device", "commit")
-    pictures = []
-    for row in experiment.rows:
-        found = [record for record in records if record["row"] == row]
-        for record in found:
-            of, paper = record["of"], record["paper"]["slope_variation"]
-            cells = [
-                row, f"{of['experiment']}, {of['row']}, {record['schedule']}", str(record["realisations"]),
-                f"{record['mean']:.5f}", f"{record['sd']:.5f}",
-                f"±{100 * record['slope_variation']:.1f} % / ±{100 * paper:.1f} %", f"{record['seconds']:.0f}",
-                record["device"], record["commit"][:7],
-            ]  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
-        if found:
-            name = f"affine-{row}.svg"
-            write_atomically(results / name, affine_figure(found[-1]))
-            pictures.append(f"![{row}]({name})")
-        else:
-            lines.append(f"| {row} | not run |" + " |" * 7)
-    return "\n\n".join(["\n".join(lines), *pictures])
+    def cells(record: dict[str, Any]) -> list[str]:
+        of, paper = record["of"], record["paper"]["slope_variation"]
+        return [
+            f"{of['experiment']}, {of['row']}, {record['schedule']}", str(record["realisations"]),
+            f"{record['mean']:.5f}", f"{record['sd']:.5f}",
+            f"±{100 * record['slope_variation']:.1f} % / ±{100 * paper:.1f} %", f"{record['seconds']:.0f}",
+            record["device"], record["commit"][:7],
+        ]  # fmt: skip
+
+    headings = ("row", "of", "realisations", "mean", "sd", "variation of the slope", "seconds", "device", "commit")
+    newest = {record["row"]: record for record in records if record["row"] in experiment.rows}
+    for row, record in newest.items():
+        write_atomically(results / f"affine-{row}.svg", affine_figure(record))
+    pictures = [f"![{row}](affine-{row}.svg)" for row in newest]
+    return "\n\n".join([_listing(experiment, records, headings, cells), *pictures])
 
 
 def _grid(experiment: Experiment, records: list[dict[str, Any]], results: Path) -> str:
@@ -120,56 +116,55 @@ def _grid(experiment: Experiment, records: list[dict[str, Any]], results: Path) 
 
 def _records(experiment: Experiment, records: list[dict[str, Any]]) -> str:
     """Each row's bar, the best that was published, and every seed's bound; the record is that of seed 0."""
-    lines = _heading(
+
+    def known(row: str) -> list[str]:
+        paper = experiment.entry(row)["paper"]
+        return [_number(paper["published"]), _number(paper["bar"])]
+
+    def cells(record: dict[str, Any]) -> list[str]:
+        return [
+            str(record["seed"]), f"**{_bound(record['risk_bound'])}**",
+            f"{100 * (1 - record['delta'] - record['mc_delta']):.4g} %", _priors(record["priors"]),
+            _number(record["empirical_risk"]),
+            _divergence(record), _bound(record["holdout_bound"]), _number(record["test_error"]),
+            *_origin(record),
+        ]  # fmt: skip
+
+    headings = (
         "record", "published", "bar", "seed", "bound", "confidence", "one of", "empirical risk", "KL", "hold-out",
         "test error", "training", "certifying", "verified", "device", "commit",
     )  # fmt: skip
-    for row in experiment.rows:
-        paper = experiment.entry(row)["paper"]
-        start = [row, _number(paper["published"]), _number(paper["bar"])]
-        found = [record for record in records if record["row"] == row]
-        for record in found:
-            cells = [
-                str(record["seed"]), f"**{_bound(record['risk_bound'])}**",
-                f"{100 * (1 - record['delta'] - record['mc_delta']):.4g} %", _priors(record["priors"]),
-                _number(record["empirical_risk"]),
-                _divergence(record), _bound(record["holdout_bound"]), _number(record["test_error"]),
-                *_origin(record),
-            ]  # fmt: skip
-            lines.append(f"| {' | '.join(start + cells)} |")
-        if not found:
-            lines.append(f"| {' | '.join(start)} | not run |" + " |" * 12)
-    return "\n".join(lines)
+    return _listing(experiment, records, headings, cells, known)
 
 
 def _holdout(experiment: Experiment, records: list[dict[str, Any]]) -> str:
     """The posterior's bound beside Clopper and Pearson's for the prior: its mean network, and its draws."""
-    lines = _heading(
+
+    def cells(record: dict[str, Any]) -> list[str]:
+        return [
+            str(record["seed"]), *(_bound(record[name]) for name in ("risk_bound", "holdout_mean", "holdout_bound")),
+            _number(record["empirical_risk"]), _divergence(record), _number(record["test_error"]),
+            *_origin(record),
+        ]  # fmt: skip
+
+    headings = (
         "row", "seed", "posterior's bound", "hold-out bound of the prior's mean", "of its draws", "empirical risk",
         "KL", "test error", "training", "certifying", "verified", "device", "commit",
     )  # fmt: skip
-    for row in experiment.rows:
-        found = [record for record in records if record["row"] == row]
-        for record in found:
-            cells = [
-                row, str(record["seed"]),
-                *(_bound(record[name]) for name in ("risk_bound", "holdout_mean", "holdout_bound")),
-                _number(record["empirical_risk"]), _divergence(record), _number(record["test_error"]),
-                *_origin(record),
-            ]  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
-        if not found:
-            lines.append(f"| {row} | not run |" + " |" * 11)
-    return "\n".join(lines)
+    return _listing(experiment, records, headings, cells)
 
 
 def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
-    lines = _heading(*_HEADINGS)
-    for row in experiment.rows:
-        found = [record for record in records if record["row"] == row]
-        lines += [_line(record) for record in found] or [f"| {row} | not run |" + " |" * 8]
+    def cells(record: dict[str, Any]) -> list[str]:
+        pairs = [f"{_number(record[name])} / {_number(record['paper'].get(name))}" for name in _COLUMNS[:-1]]
+        pairs.append(f"{_bound(record['risk_bound'])} / {_number(record['paper'].get('risk_bound'))}")
+        if record["test_error_sd"] is not None:
+            pairs[1] += f" (± {_number(record['test_error_sd'])})"
+        times = [f"{record['train_seconds']:.0f} s", f"{record['certify_seconds']:.0f} s"]
+        return [f"{record['schedule']}, {record['seed']}", *pairs, *times, record["device"], record["commit"][:7]]
+
     shared = "Training times are of rows that shared the device where several ran at a time."
-    return "\n".join(lines) + (f"\n\n{shared}" if records else "")
+    return _listing(experiment, records, _HEADINGS, cells) + (f"\n\n{shared}" if records else "")
 
 
 def _speed(records: list[dict[str, Any]]) -> list[str]:
@@ -188,14 +183,18 @@ def _heading(*names: str) -> list[str]:
     return [f"| {' | '.join(names)} |", f"| {' | '.join('---' for _ in names)} |"]
 
 
-def _line(record: dict[str, Any]) -> str:
-    cells = [f"{_number(record[name])} / {_number(record['paper'].get(name))}" for name in _COLUMNS[:-1]]
-    cells.append(f"{_bound(record['risk_bound'])} / {_number(record['paper'].get('risk_bound'))}")
-    if record["test_error_sd"] is not None:
-        cells[1] += f" (± {_number(record['test_error_sd'])})"
-    times = [f"{record['train_seconds']:.0f} s", f"{record['certify_seconds']:.0f} s"]
-    start = [record["row"], f"{record['schedule']}, {record['seed']}"]
-    return "| " + " | ".join([*start, *cells, *times, record["device"], record["commit"][:7]]) + " |"
+def _listing(
+    experiment: Experiment, records: list[dict[str, Any]], headings: Sequence[str],
+    cells: Callable[[dict[str, Any]], list[str]], known: Callable[[str], list[str]] = lambda row: [],
+) -> str:  # fmt: skip
+    """For each row a line for each of its records, or one that says that it was not run."""
+    lines = _heading(*headings)
+    for row in experiment.rows:
+        start = [row, *known(row)]
+        found = [cells(record) for record in records if record["row"] == row]
+        missing = ["not run"] + [""] * (len(headings) - len(start) - 1)
+        lines += [f"| {' | '.join(start + line)} |" for line in found or [missing]]
+    return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:

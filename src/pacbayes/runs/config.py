@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.bounds.pac_bayes import check_priors
-from pacbayes.checks import check_one_of, check_type
+from pacbayes.checks import check_one_of, check_types
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import LARGEST_VARIANCE
@@ -69,9 +69,7 @@ class Config:
     posterior: Settings = field(default=_POSTERIOR)
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            if item.name not in TABLES:
-                check_type(item.name, getattr(self, item.name), type(item.default))
+        check_types(self, TABLES)
         check_seed(self.seed)
         check_priors(self.priors)
         check_one_of("prior", self.prior, PRIORS)

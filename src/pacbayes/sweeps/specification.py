@@ -13,7 +13,7 @@ from typing import Any
 
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates import BOUNDS, PREDICTORS
-from pacbayes.checks import check_one_of, check_type
+from pacbayes.checks import check_one_of, check_type, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.runs import Config
@@ -38,8 +38,7 @@ class Certification:
     test_draws: int = 1000
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            check_type(item.name, getattr(self, item.name), type(item.default))
+        check_types(self)
         if self.bound not in BOUNDS or self.predictor not in PREDICTORS:
             raise InvalidInput(
                 f"[certify] has no bound {self.bound!r} for the predictor {self.predictor!r}: see pacbayes certify -h"

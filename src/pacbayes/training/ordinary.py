@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 
-from pacbayes.checks import check_in_range, check_one_of, check_type
+from pacbayes.checks import check_in_range, check_names, check_one_of, check_types
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite
@@ -65,8 +65,7 @@ class Ordinary:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            check_type(item.name, getattr(self, item.name), type(item.default))
+        check_types(self)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
@@ -84,8 +83,7 @@ class Ordinary:
     @classmethod
     def of(cls, **options: Any) -> Ordinary:
         """From keyword options; an unknown one is named, with the choices."""
-        for name in options:
-            check_one_of("option", name, [f.name for f in fields(cls)])
+        check_names(options, cls)
         return cls(**options)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from pacbayes.bounds.misclassification import METHODS as ESTIMATORS
 from pacbayes.bounds.pac_bayes import OBJECTIVES, check_delta
-from pacbayes.checks import check_in_range, check_one_of, check_type
+from pacbayes.checks import check_in_range, check_names, check_one_of, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import SAMPLINGS
 from pacbayes.seeds import check_seed
@@ -77,8 +77,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            check_type(item.name, getattr(self, item.name), type(item.default))
+        check_types(self)
         check_one_of("objective", self.objective, OBJECTIVES)
         check_delta(self.delta)
         check_one_of("method", self.method, METHODS)
@@ -107,9 +106,7 @@ class Settings:
     @classmethod
     def of(cls, **options: object) -> Settings:
         """Settings from keyword options; an unknown one is named, with the choices."""
-        names = [f.name for f in fields(cls)]
-        for name in options:
-            check_one_of("option", name, names)
+        check_names(options, cls)
         return cls(**options)  # type: ignore[arg-type]
 
     @property
