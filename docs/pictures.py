@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from pacbayes import Certificate
 from pacbayes.bounds import kl_inverse, penalty
+from pacbayes.report import write_picture
 from pacbayes.report.svg import LIGHT, element, picture, style, text
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -108,3 +110,5 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for draw in (walk, examples):
         (FOLDER / f"{draw.__name__}.svg").write_text(draw(), "utf-8")
+    # Of `make demo`.
+    write_picture(Certificate.load(FOLDER.parent / "certificate.json"), FOLDER.parent / "certificate.svg")

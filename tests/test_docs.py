@@ -17,8 +17,9 @@ import torch
 import typer
 
 import pacbayes
-from pacbayes import cli
+from pacbayes import Certificate, cli
 from pacbayes.networks.architectures import ARCHITECTURES
+from pacbayes.report import write_picture
 from pacbayes.runs import Config, certify_run, train_run
 
 ROOT = Path(__file__).parents[1]
@@ -241,6 +242,13 @@ def test_the_pictures_are_those_of_their_script():
     spec.loader.exec_module(pictures)
     for draw in (pictures.walk, pictures.examples):
         assert draw() == (DOCS / "pictures" / f"{draw.__name__}.svg").read_text("utf-8")
+
+
+def test_the_picture_of_a_certificate_is_that_of_the_record_beside_it(tmp_path):
+    certificate = Certificate.load(DOCS / "certificate.json")
+    assert certificate.check() == []
+    write_picture(certificate, tmp_path / "it.svg")
+    assert (tmp_path / "it.svg").read_bytes() == (DOCS / "certificate.svg").read_bytes()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands, and its numbers from the results are those of the results."""
+"""The README's Python runs as it stands."""
 
 import re
 import subprocess
@@ -22,12 +22,8 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("title", "code"), BLOCKS, ids=[title for title, _ in BLOCKS])
 def test_the_code_runs(title, code, tmp_path):
-    if "import lightning" in code:
-        pytest.importorskip("lightning", reason="an example for those who have it")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "With probability at least 96.5 %" in done.stdout
     if title == "In Python":
         assert Certificate.load(tmp_path / "certificate.json").risk_bound < 0.1
-    if title == "Your own model":
-        assert "trainable outside the KL: nothing" in done.stdout
