@@ -6,6 +6,7 @@ plain files, of a size that was agreed on, and JSON that means one thing.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -32,6 +33,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     neighbour = path.with_name(f".{path.name}.partial")
     # What is there may be a link to elsewhere: it goes, and nothing is written through it.
     neighbour.unlink(missing_ok=True)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder to write to", str(path.parent))
     try:
         with neighbour.open("xb") as file:
             file.write(content)

@@ -69,6 +69,28 @@ def test_a_file_that_changed_is_read_again(tmp_path):
     assert load(write(path, "x,label\n1,a\n2,b\n3,c\n")).classes == 3
 
 
+def test_columns_are_known_by_their_names(tmp_path):
+    train = write(tmp_path / "train.csv", "a,b,label\n1,2,x\n3,4,y\n")
+    write(tmp_path / "test.csv", "label,b,note,a\ny,6,7,5\n")
+    assert load(train).feature_names == ("a", "b") == load(train).take([0]).feature_names
+    assert load(train, "test").x.tolist() == [[5, 6]]
+    # Named, they need neither an order nor to know the labels; what else there is does not matter.
+    new = write(tmp_path / "new.csv", "id,b,a\nfirst,2,1\n")
+    assert load_inputs(new, features=["a", "b"]).tolist() == [[1, 2]]
+    with pytest.raises(DataError, match="no column 'c', which the training data have"):
+        load_inputs(new, features=["a", "c"])
+    write(tmp_path / "test.csv", "label,a,c\ny,6,7\n")
+    with pytest.raises(DataError, match=r"test.csv: there is no column 'b'"):
+        load(train, "test")
+
+
+def test_numbers_with_fractions_are_no_labels(tmp_path):
+    with pytest.raises(DataError, match=r"a label is 0.48: numbers with fractions are no classes"):
+        load(f"{write(tmp_path / 'a.csv', 'x,hue' + chr(10) + '1,1' + chr(10) + '2,0.48' + chr(10))}#hue")
+    versions = load(write(tmp_path / "b.csv", "x,label\n1,1.5\n2,beta\n"))
+    assert versions.class_names == ("1.5", "beta")
+
+
 def test_inputs_need_no_labels(tmp_path):
     path = write(tmp_path / "a.csv", FLOWERS)
     assert load_inputs(f"{path}#species").tolist() == load(f"{path}#species").x.tolist()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from pacbayes.bounds import clopper_pearson_upper
 from pacbayes.bounds.majority import vote_rules
 from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
 from pacbayes.data import load
-from pacbayes.errors import InvalidInput, PacBayesError, RunError
+from pacbayes.errors import DataError, InvalidInput, PacBayesError, RunError
 from pacbayes.networks import memory
+from pacbayes.report.records import read_evaluation
 from pacbayes.runs import certify_run, predict_run, train_run, trained_network
+from pacbayes.runs.folder import same_data
+from pacbayes.runs.predict import inputs_for
 
 
 def test_the_certificate_is_that_of_the_trained_network(certified):
@@ -30,7 +35,12 @@ def test_the_certificate_is_that_of_the_trained_network(certified):
     assert (evaluation.test_error, evaluation.test_error_sd) == monte_carlo.test_error(net, test, 7, 4)
     assert (evaluation.test_draws, evaluation.test_examples) == (7, 30)
     # At the confidence of the certificate, so that the two can be compared.
-    assert evaluation.holdout_bound == holdout_bound(net, bound_data, delta=0.05 + 0.02, seed=4)
+    # By the run's own seed: other draws would be another number, to pick from.
+    seed = certified.config().seed
+    assert evaluation.holdout_bound == holdout_bound(net, bound_data, delta=0.05 + 0.02, seed=seed)
+    _, other = certify_run(certified, draws=400, test_draws=7, delta=0.05, mc_delta=0.02, seed=5)
+    assert other.holdout_bound == evaluation.holdout_bound
+    certify_run(certified, draws=400, test_draws=7, delta=0.05, mc_delta=0.02, seed=4)
     assert json.loads((certified.path / "evaluation.json").read_text()) == vars(evaluation)
 
 
@@ -120,6 +130,65 @@ def test_predictions_are_those_of_the_predictor_that_is_certified(certified):
     assert len(set(predict_run(certified, x, seed=1).tolist())) > 1
     certify_run(certified, draws=20, test_draws=2, predictor="single")
     assert len(set(predict_run(certified, x, seed=1).tolist())) == 1
+
+
+def test_the_test_error_is_that_of_the_predictor_that_is_certified(certified):
+    test = load(certified.config().data, "test")
+    _, evaluation = certify_run(certified, draws=20, predictor="single", seed=3)
+    wrong = (predict_run(certified, test.x) != test.y).double().mean().item()
+    assert (evaluation.test_error, evaluation.test_error_sd, evaluation.test_draws) == (wrong, None, 1)
+    issued, evaluation = certify_run(certified, draws=20, predictor="majority", voters=5, seed=3)
+    wrong = (predict_run(certified, test.x, issued.seed) != test.y).double().mean().item()
+    assert evaluation.test_error == wrong and read_evaluation(certified.path / "evaluation.json") == evaluation
+
+
+def table(path, columns, rows):
+    path.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]) + "\n")
+    return path
+
+
+def test_tables_are_predicted_by_the_names_of_their_columns(tiny, data_file, tmp_path):
+    arrays = np.load(data_file(tmp_path / "data.npz"))
+    rows = [[*x, "abc"[y]] for x, y in zip(arrays["x"].round(3), arrays["y"], strict=True)]
+    config = tiny(f"{table(tmp_path / 'mine.csv', ['p', 'q', 'r', 's', 'kind'], rows)}#kind")
+    run = train_run(config, tmp_path / "run")
+    assert run.data_record()["feature_names"] == ["p", "q", "r", "s"]
+    turned = [row[::-1] for row in rows]
+    backwards = table(tmp_path / "turned.csv", ["kind", "s", "r", "q", "p"], turned)
+    found, files = inputs_for(run, str(backwards))
+    assert torch.equal(found, load(config.data).x) and files == []
+    with pytest.raises(DataError, match="no column 's'"):
+        inputs_for(run, str(table(tmp_path / "less.csv", ["p", "q", "r"], [row[:3] for row in rows])))
+
+
+def test_a_run_from_before_features_had_names_is_still_that_of_its_data(tiny, tmp_path):
+    rows = [[i % 3, i % 5, "abc"[i % 3]] for i in range(60)]
+    run = train_run(tiny(f"{table(tmp_path / 'mine.csv', ['p', 'q', 'kind'], rows)}#kind"), tmp_path / "run")
+    record = {name: value for name, value in run.data_record().items() if name != "feature_names"}
+    assert same_data(record, run.data_record())
+    assert not same_data({**run.data_record(), "feature_names": ["q", "p"]}, run.data_record())
+
+
+def test_images_need_no_folders_to_be_predicted(tiny, tmp_path):
+    generator = np.random.default_rng(0)
+    for number in range(60):
+        folder = tmp_path / "photos" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 255, (8, 8, 3), np.uint8)).save(folder / f"{number}.png")
+    run = train_run(tiny(tmp_path / "photos"), tmp_path / "run")
+    new = tmp_path / "new"
+    new.mkdir()
+    Image.fromarray(generator.integers(0, 255, (8, 8), np.uint8)).save(new / "grey.png")
+    shutil.copy(tmp_path / "photos" / "a" / "0.png", new)
+    found, files = inputs_for(run, str(new))
+    assert files == ["0.png", "grey.png"] and found.shape == (2, 3, 8, 8)
+    assert torch.equal(found[0], load(run.config().data).x[0])
+    assert inputs_for(run, str(new / "grey.png"))[1] == ["grey.png"]
+    assert len(predict_run(run, found)) == 2
+    Image.fromarray(generator.integers(0, 255, (9, 8), np.uint8)).save(new / "large.png")
+    with pytest.raises(DataError, match=r"large.png has 8 x 9 pixels, and those of the training data 8 x 8"):
+        inputs_for(run, str(new))
+    assert inputs_for(run, f"{new}#8")[0].shape == (3, 3, 8, 8)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 1), (5, 2, 2)])

@@ -123,7 +123,7 @@ class Certificate:
             rows.append(("chosen among", f"{self.priors:,}", "priors: each is charged delta divided by their number"))
         if len(self.parts) > 1:
             others = ", ".join(f"{name} {percent(v)}" for name, v in self.parts.items() if name != self.part)
-            rows.append(("bound", self.part, f"the least of {self.bound}; {others}"))
+            rows.append(("bound", self.part, f"the least of {len(self.parts)}, a choice that is paid for; {others}"))
         elif self.bound != "invKL":
             rows.append(("bound", self.part, "in place of the paper's invKL"))
         return f"{self.sentence()}\n\n{table(rows)}"

@@ -8,6 +8,7 @@ answered j, and on the diagonal the chance that it is answered wrongly.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -86,13 +87,19 @@ class ClassCertificate:
         return confidence_percent(1 - self.delta - self.mc_delta)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, names: Sequence[str] = ()) -> str:
+        """A line for each class, which may have a name."""
+        names = [f"class {name}" if name.isdigit() else name for name in names or map(str, range(len(self.m)))]
+        wide = max(map(len, names))
         lines = [f"With probability at least {self.confidence()} over the draw of the data, all at once:"]
         for y, row in enumerate(self.bounds):
-            others = [(value, j) for j, value in enumerate(row) if j != y]
-            worst, answer = max(others)
+            worst, answer = max((value, j) for j, value in enumerate(row) if j != y)
+            seen = f"{100 * self.counts[y][y] / self.visits[y]:.2f} % seen" if self.visits[y] else "none seen"
             lines.append(
-                f"  class {y:<4} wrong <= {percent(row[y]):>9}   as any one other <= {percent(worst)} "
-                f"(class {answer}); {self.m[y]} examples"
+                f"  {names[y]:<{wide}}  wrong <= {percent(row[y]):>9} ({seen}), taken for {names[answer]} <= "
+                f"{percent(worst)}; {self.m[y]} examples"
             )
         return "\n".join(lines)
 

@@ -15,15 +15,15 @@ import typer
 from pacbayes.certificates import BOUNDS, Certificate, comparison_table
 from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.certificate import table as lines_of
+from pacbayes.certificates.certify import versions
 from pacbayes.cli.bench import bench
 from pacbayes.cli.compare import card, compare
-from pacbayes.cli.progress import TrainingBar, check_out, fraction_bar, printable, tell, together
+from pacbayes.cli.progress import TrainingBar, check_out, fraction_bar, print_lines, printable, tell, together
 from pacbayes.cli.reproduce import reproduce
 from pacbayes.cli.sign import sign
 from pacbayes.cli.store import store
 from pacbayes.cli.sweep import sweep
 from pacbayes.cli.train import train
-from pacbayes.data import load_inputs
 from pacbayes.errors import InvalidInput
 from pacbayes.files import write_atomically
 from pacbayes.report import write_report
@@ -38,11 +38,10 @@ from pacbayes.runs import (
     verify_run,
 )
 from pacbayes.runs.journal import check_certified
-from pacbayes.runs.predict import valid_certificate
+from pacbayes.runs.predict import inputs_for, valid_certificate
 from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
-    help="Train a neural classifier and its guarantee together, and issue certificates that can be checked.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,12 +49,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+DRAWS = 150_000
 _OTHERS = [name for name in BOUNDS if name not in ("invKL", "best")]
 
 Run = Annotated[Path, typer.Argument(help="A run folder, made by 'pacbayes train'.")]
-Draws = Annotated[
-    int, typer.Option(min=1, help="Independent Monte-Carlo terms; more make the certificate tighter, and slower.")
-]
 Delta = Annotated[float, typer.Option(help="Probability that the PAC-Bayes bound may fail, over the draw of the data.")]
 MCDelta = Annotated[
     float,
@@ -73,6 +70,21 @@ DataPlace = Annotated[
         help="Where the data are now: a .npz or .csv file, or a folder with the dataset. [default: as trained]"
     ),
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"pacbayes {versions()['pacbayes']}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version, and nothing else.")
+    ] = False,
+) -> None:
+    """Train a neural classifier and its guarantee together, and issue certificates that can be checked."""
 
 
 @app.command()
@@ -107,7 +119,13 @@ def certify(
         ),
     ] = "randomised",
     voters: Annotated[int, typer.Option(min=1, help="Draws that vote on each prediction, for majority.")] = 11,
-    draws: Draws = 150_000,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Independent Monte-Carlo terms; more make the certificate tighter, and slower. [default: 150000]",
+        ),
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(help="Time for the draws, such as 60s or 5m, in place of --draws; their number is fixed first."),
@@ -149,6 +167,9 @@ def certify(
         folder = RunFolder.open(run)
         if table and predictor != "randomised":
             raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
+        if draws is not None and budget is not None:
+            raise InvalidInput("--budget decides the number of draws: leave --draws away, or --budget")
+        draws = draws or DRAWS
         certificate, evaluation = _certify_and_show(
             folder, bound=bound, predictor=predictor, voters=voters, draws=draws, budget=_seconds(budget), delta=delta,
             mc_delta=mc_delta, limit=limit, sampling=sampling, test_draws=test_draws, seed=seed, device=device,
@@ -161,7 +182,7 @@ def certify(
             options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
             with fraction_bar("classes") as progress:
                 issued = certify_run_classes(folder, device=device, data=data, progress=progress, **options)
-            print(f"\n{issued}")
+            print_lines(f"\n{issued.text(folder.class_names())}")
 
 
 @app.command()
@@ -212,8 +233,8 @@ def predict(
     data: Annotated[
         str,
         typer.Argument(
-            help="A .npz file with an array x or a folder with x.npy, a .csv file with the training data's columns in "
-            "their order, a folder of images (photos#64), or the name of a dataset (its test part)."
+            help="A .npz file with an array x or a folder with x.npy, a .csv file with the training data's columns, an "
+            "image or a folder of images, or the name of a dataset (its test part)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Write the labels to this CSV file, not to the screen.")] = None,
@@ -229,12 +250,15 @@ def predict(
     """
     folder = RunFolder.open(run)
     check_out(out, run, Path(data.partition("#")[0]))
-    inputs = load_inputs(data, folder=folder.config().data_folder or None)
+    inputs, files = inputs_for(folder, data)
     labels = predict_run(folder, inputs, seed, device)
     names = [printable(name) for name in folder.class_names()]
     table = io.StringIO()
     csv.writer(table, lineterminator="\n").writerows(
-        [("index", "label"), *((i, names[label]) for i, label in enumerate(labels.tolist()))]
+        [
+            ("file" if files else "index", "label"),
+            *((printable(files[i]) if files else i, names[label]) for i, label in enumerate(labels.tolist())),
+        ]
     )
     if out is None:
         print(table.getvalue(), end="")
@@ -266,12 +290,14 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evaluation]:
-    replaced = run.certificate_file.is_file()
+    before = {path.name for path in run.own_files()}
     with fraction_bar("certifying") as progress:
         certificate, evaluation = certify_run(run, progress=progress, **options)
     print(f"{certificate}\n{_beside(evaluation)}\nWritten: {run.certificate_file}")
-    if replaced:
-        print("It replaces an earlier one. Of several, none may be chosen by its result.")
+    if run.certificate_file.name in before:
+        gone = sorted(before - {path.name for path in run.own_files()})
+        more = f", and {', '.join(gone)}, made from that one, is gone" if gone else ""
+        print(f"It replaces an earlier one{more}. Of several, none may be chosen by its result.")
     return certificate, evaluation
 
 
@@ -280,13 +306,10 @@ def _beside(evaluation: Evaluation) -> str:
     if evaluation.holdout_bound is not None:
         value = f"<= {percent(evaluation.holdout_bound)}"
         rows.append(("plain hold-out", value, "the prior alone, one draw for each bound example, same confidence"))
-    if evaluation.test_error is not None and evaluation.test_error_sd is not None:
-        spread = f"± {100 * evaluation.test_error_sd:.2f} over {evaluation.test_draws} draws"
-        rows.append(
-            (
-                "test error",
-                f"{100 * evaluation.test_error:.2f} %",
-                f"{spread}; {evaluation.test_examples} test examples",
-            )
-        )
+    if evaluation.test_error is not None:
+        spread = ""
+        if evaluation.test_error_sd is not None:
+            spread = f"± {100 * evaluation.test_error_sd:.2f} over {evaluation.test_draws} draws; "
+        value = f"{100 * evaluation.test_error:.2f} %"
+        rows.append(("test error", value, f"{spread}{evaluation.test_examples} test examples"))
     return lines_of(rows) + "\n"

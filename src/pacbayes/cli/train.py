@@ -10,10 +10,11 @@ import typer
 from pacbayes import processes
 from pacbayes.cli.progress import TrainingBar, print_lines, together
 from pacbayes.cli.tensorboard import TensorBoardLog
-from pacbayes.data import available, load
+from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
-from pacbayes.runs import Config, train_run
+from pacbayes.runs import Config, RunFolder, train_run
+from pacbayes.runs.folder import SplitData
 from pacbayes.training import Epoch
 
 _DATA = ", ".join(name for name, _ in available())
@@ -164,34 +165,43 @@ def train(
         ),
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value not in (None, {})}
-    with together(), TrainingBar() as bar:
+    with together():
         if resume and (given or config is not None or overwrite):
             raise InvalidInput(
                 "--resume goes on with the run's own configuration: leave out --overwrite and all that sets another"
             )
         settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
+        finished = resume and RunFolder(out).weights_file("posterior").is_file()
         log = None if tensorboard is None or not processes.first() else TensorBoardLog(tensorboard)
+        with TrainingBar() as bar:
 
-        def watch(stage: str, total: int, epoch: Epoch) -> None:
-            bar(stage, total, epoch)
-            if log is not None:
-                log(stage, total, epoch)
+            def watch(stage: str, total: int, epoch: Epoch) -> None:
+                bar(stage, total, epoch)
+                if log is not None:
+                    log(stage, total, epoch)
 
-        try:
-            run = train_run(
-                settings,
-                out,
-                resume=resume,
-                overwrite=overwrite,
-                checkpoint_seconds=checkpoint_seconds,
-                watch=watch,
-            )
-        finally:
-            if log is not None:
-                log.close()
-        if settings is not None and processes.first():
-            print_lines(load(settings.data, folder=settings.data_folder or None).summary())
-        print(f"Trained: {run.path}. Next: pacbayes certify {run.path}")
+            try:
+                run = train_run(
+                    settings,
+                    out,
+                    resume=resume,
+                    overwrite=overwrite,
+                    checkpoint_seconds=checkpoint_seconds,
+                    watch=watch,
+                    begun=_show,
+                )
+            finally:
+                if log is not None:
+                    log.close()
+        what = "It was finished already" if finished else "Trained"
+        print(f"{what}: {run.path}. Next: pacbayes certify {run.path}")
+
+
+def _show(data: SplitData) -> None:
+    """The whole of the data, before their training begins."""
+    if processes.first():
+        whole, _ = data.bound.source or (data.bound, None)
+        print_lines(whole.summary())
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import difflib
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -85,18 +85,21 @@ def find(
     return data if name == original else _binary(data, name)
 
 
-def load_inputs(name: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None) -> Inputs:
+def load_inputs(
+    name: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None, features: Sequence[str] = ()
+) -> Inputs:
     """Inputs to predict, float32 [m, ...], with labels or without.
 
     The array x of a `.npz` file or of a folder of `.npy` files; the columns of a `.csv` file but for that of the
     labels, in their order; all images of a folder with subfolders; or the test part of a dataset of the catalogue.
+    features: the columns of a `.csv` file to take, by their names.
     """
     name = os.fspath(name)
     place, _, detail = name.partition("#")
     if name.endswith(".npz"):
         return read_npz_inputs(expanded(name))
     if place.endswith(".csv"):
-        return read_csv_inputs(expanded(place), detail)
+        return read_csv_inputs(expanded(place), detail, features)
     if _is_own(name) and is_npy_folder(expanded(name)):
         return read_npy_inputs(expanded(name))
     return load(name, "test" if _reader(name) is None else "train", folder=folder).x

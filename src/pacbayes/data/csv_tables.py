@@ -3,7 +3,7 @@
 import csv
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -28,49 +28,65 @@ def read_csv(path: Path, label: str = "", part: str = "train") -> Data:
     Fields are separated by commas, semicolons or tabs, whichever the first line has most of.
     """
     if part == "train":
-        return _read(path, label, ())
+        return _read(path, label)
     if not path.stem.endswith("train"):
         raise MissingData(f"{path}: has no test part; that of a file …train.csv would be …test.csv beside it")
     beside = path.with_name(path.name.removesuffix(f"train{path.suffix}") + f"test{path.suffix}")
-    return _read(beside, label, _read(path, label, ()).class_names)
+    return _read(beside, label, _read(path, label))
 
 
-def read_csv_inputs(path: Path, label: str = "") -> Tensor:
-    """The features alone, [m, columns]: as `read_csv`, but a file without labels will do."""
-    return torch.from_numpy(_table(path, label, labelled=False)[0])
+def read_csv_inputs(path: Path, label: str = "", features: Sequence[str] = ()) -> Tensor:
+    """The features alone, [m, columns]: as `read_csv`, but a file without labels will do.
+
+    features: the columns to take, in this order, wherever they stand; if none are named, all but the labels'.
+    """
+    return torch.from_numpy(_table(path, label, features, labelled=False)[1])
 
 
-def _read(path: Path, label: str, class_names: tuple[str, ...]) -> Data:
-    x, labels = _table(path, label)
+def _read(path: Path, label: str, like: Data | None = None) -> Data:
+    """like: data whose columns and classes these must have."""
+    features, x, labels = _table(path, label, () if like is None else like.feature_names)
+    fractions = [word for word in labels if _NUMBER.fullmatch(word) and not float(word).is_integer()]
+    if fractions and all(_NUMBER.fullmatch(word) for word in labels):
+        raise DataError(f"{path}: a label is {fractions[0]}: numbers with fractions are no classes; cut them into some")
     try:
-        y, names = number_labels(labels, class_names)
-        return Data(torch.from_numpy(x), torch.from_numpy(y), len(names), path.stem, names)
+        y, names = number_labels(labels, () if like is None else like.class_names)
+        return Data(
+            torch.from_numpy(x), torch.from_numpy(y), len(names), path.stem, names, feature_names=tuple(features)
+        )
     except InvalidInput as error:
         raise DataError(f"{path}: {error}") from error
 
 
-def _table(path: Path, label: str, *, labelled: bool = True) -> tuple[np.ndarray, list[str]]:
+def _table(
+    path: Path, label: str, features: Sequence[str] = (), *, labelled: bool = True
+) -> tuple[list[str], np.ndarray, list[str]]:
     if not path.is_file():
         raise MissingData(f"{path}: no such file")
     if path.stat().st_size > MAX_BYTES:
         raise DataError(f"{path}: has {path.stat().st_size} bytes; the limit is {MAX_BYTES}")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return _parse(file, label, labelled)
+            return _parse(file, label, features, labelled)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{path}: not a readable .csv file ({error})") from error
 
 
-def _parse(file: IO[str], label: str, labelled: bool) -> tuple[np.ndarray, list[str]]:
-    """Features, float32 [m, columns], and the labels as they stand."""
+def _parse(file: IO[str], label: str, wanted: Sequence[str], labelled: bool) -> tuple[list[str], np.ndarray, list[str]]:
+    """The features' names, their values, float32 [m, columns], and the labels as they stand."""
     lines = _lines(file)
     head = next(lines, "")
     separator = max(",;\t", key=head.count)
     columns = [name.strip() for name in next(csv.reader([head], delimiter=separator), [])]
-    place = _label_column(columns, label, labelled)
-    features = [name for i, name in enumerate(columns) if i != place]
+    _check_columns(columns, labelled)
+    # By their names, features are found without knowing which column has the labels.
+    place = None if wanted and not labelled else _label_column(columns, label, labelled)
+    features = list(wanted) or [name for i, name in enumerate(columns) if i != place]
+    if missing := [name for name in features if name not in columns]:
+        raise DataError(f"there is no column {missing[0]!r}, which the training data have")
+    places = [columns.index(name) for name in features]
     reader = csv.reader(lines, delimiter=separator, strict=True)
     rows, labels = [], []
     for cells in reader:
@@ -81,13 +97,13 @@ def _parse(file: IO[str], label: str, labelled: bool) -> tuple[np.ndarray, list[
             raise DataError(f"line {line} has {len(cells)} fields, and the first line names {len(columns)} columns")
         values = [cell.strip() for cell in cells]
         if place is not None:
-            labels.append(values.pop(place))
+            labels.append(values[place])
             if labelled and not labels[-1]:
                 raise DataError(f"line {line} has no label in column {columns[place]!r}")
-        rows.append(_numbers(values, features, line))
+        rows.append(_numbers([values[i] for i in places], features, line))
     if not rows:
         raise DataError("has no examples below the line that names the columns")
-    return np.stack(rows), labels
+    return features, np.stack(rows), labels
 
 
 def _lines(file: IO[str]) -> Iterator[str]:
@@ -98,7 +114,7 @@ def _lines(file: IO[str]) -> Iterator[str]:
         yield line
 
 
-def _label_column(columns: list[str], label: str, labelled: bool) -> int | None:
+def _check_columns(columns: list[str], labelled: bool) -> None:
     if "" in columns:
         raise DataError(
             f"column {columns.index('') + 1} has no name. Row numbers are no feature: pandas leaves them out with "
@@ -108,6 +124,9 @@ def _label_column(columns: list[str], label: str, labelled: bool) -> int | None:
         raise DataError(f"two columns are called {repeated[0]!r}")
     if len(columns) < 1 + labelled:
         raise DataError("needs a first line that names the columns: features, and one of labels")
+
+
+def _label_column(columns: list[str], label: str, labelled: bool) -> int | None:
     found = [i for i, name in enumerate(columns) if (name == label if label else name.lower() in LABEL_COLUMNS)]
     if len(found) == 1:
         return found[0]

@@ -40,6 +40,8 @@ class Data:
     class_names: tuple[str, ...] = ()
     source: "tuple[Data, np.ndarray] | None" = None
     """For a subset made by `take`: the data it was taken from and the indices there."""
+    feature_names: tuple[str, ...] = ()
+    """Of the columns of a table, where it names them."""
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -61,6 +63,13 @@ class Data:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        return f"Data({self._size()})"
+
+    def _size(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        return f"{self.name}: {len(self)} examples of shape {shape}, {self.classes} classes"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "Data":
         # A network remembers its data; a copy of it needs none of its own.
         return self
@@ -81,7 +90,7 @@ class Data:
         shares = [f"{name} {100 * count / len(self):.1f} %" for name, count in zip(names, counts, strict=True)]
         more = f", and {len(shares) - 20} more" if len(shares) > 20 else ""
         lines = [
-            f"{self.name}: {len(self)} examples of shape {' x '.join(map(str, self.shape))}, {self.classes} classes",
+            self._size(),
             f"classes: {', '.join(shares[:20])}{more}",
         ]
         if max(counts) > 3 * min(counts):

@@ -1,6 +1,6 @@
 """A folder of images, one subfolder a class: `photos/cat/1.png`. Pillow reads them, and only the formats named here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +53,25 @@ def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
         return Data(x, torch.from_numpy(images.labels), len(images.class_names), path.name, images.class_names)
     except (DataError, InvalidInput) as error:
         raise DataError(f"{path}: {error}") from error
+
+
+def unlabelled_images(path: Path) -> list[Path]:
+    """The image itself, or those of a folder that holds nothing else; none where there are other things or classes."""
+    files = [path] if path.is_file() else list(_visible(path)) if path.is_dir() else []
+    return files if all(file.suffix.lower() in FORMATS and file.is_file() for file in files) else []
+
+
+def read_images(files: Sequence[Path], shape: tuple[int, ...], *, scale: bool) -> torch.Tensor:
+    """These images as examples of this shape; of another size only if they are to be scaled."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise InvalidInput(f"an example has shape {list(shape)}, which no image has")
+    channels, height, width = shape
+    for file in files:
+        (wide, high), _ = _header(_pillow(), file)
+        if not scale and (wide, high) != (width, height):
+            raise DataError(f"{file} has {wide} x {high} pixels, and those of the training data {width} x {height}")
+    labels = np.zeros(len(files), np.int64)
+    return torch.from_numpy(Images(tuple(files), labels, (), (channels, height, width)).read(slice(None)))
 
 
 def find_images(path: Path, side: str = "", part: str = "train") -> Images:

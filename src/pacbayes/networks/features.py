@@ -81,7 +81,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         )
     # Still these examples: where they overlap with others is known by their places in the original data.
     source = data.source or (data, np.arange(len(data)))
-    return replace(data, x=x, name=f"features of {data.name}", source=source), result
+    return replace(data, x=x, name=f"features of {data.name}", source=source, feature_names=()), result
 
 
 def body_is_fixed(net: StochasticNetwork, data: Data) -> bool:

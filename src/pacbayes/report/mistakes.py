@@ -41,6 +41,8 @@ class Mistakes:
     mostly_wrong: int
     draws: int
     source: str
+    features: tuple[str, ...]
+    """The names of those that are shown."""
     more_features: bool
 
 
@@ -65,7 +67,8 @@ def find_mistakes(net: StochasticNetwork, data: Data, source: str, *, draws: int
     ]
     mostly = int((share >= 0.5).sum())
     more = not is_image(data.shape) and int(np.prod(data.shape)) > _FEATURES
-    return Mistakes(tuple(worst), len(data), mostly, draws, source, more)
+    features = data.feature_names[:_FEATURES] or tuple(f"x[{i}]" for i in range(_FEATURES))
+    return Mistakes(tuple(worst), len(data), mostly, draws, source, features, more)
 
 
 def class_names(data: Data) -> list[str]:

@@ -16,9 +16,13 @@ from pacbayes.certificates import (
     test_error,
 )
 from pacbayes.certificates.monte_carlo import Progress
+from pacbayes.certificates.single import single_weights
+from pacbayes.data import Data
 from pacbayes.files import write_json
+from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.folder import RunFolder, test_data
 from pacbayes.runs.journal import EVENTS, check_files, forget_derived_files, note, singles_drawn
+from pacbayes.runs.predict import voted
 from pacbayes.runs.train import trained_network
 
 
@@ -27,7 +31,9 @@ class Evaluation:
     """Numbers to set beside a certificate; none of them enters it."""
 
     test_error: float | None
+    """Of the certified predictor."""
     test_error_sd: float | None
+    """Over the draws, of which a single network has none, and a vote for each example one."""
     test_draws: int
     test_examples: int
     holdout_bound: float | None
@@ -80,13 +86,29 @@ def certify_run(
         holdout = None
         if run.config().learns_prior:
             failure = certificate.delta + certificate.mc_delta
-            holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=seed)
-        error, deviation = test_error(net, test, test_draws, certificate.seed) if test else (None, None)
-        evaluation = Evaluation(error, deviation, test_draws if test else 0, len(test) if test else 0, holdout)
+            # By the run's seed: the same for each of its certificates, so that none can be picked by it.
+            seed_of_run = run.config().seed
+            holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=seed_of_run)
+        error, deviation, tested = _test_error(net, certificate, test, test_draws) if test else (None, None, 0)
+        evaluation = Evaluation(error, deviation, tested, len(test) if test else 0, holdout)
         if processes.first():
             write_json(run.path / "evaluation.json", asdict(evaluation))
             note(run, "evaluated")
         return certificate, evaluation
+
+
+def _test_error(
+    net: StochasticNetwork, certificate: Certificate, test: Data, draws: int
+) -> tuple[float, float | None, int]:
+    """The certified predictor's error, its deviation over draws, and their number."""
+    if certificate.predictor == "randomised":
+        return *test_error(net, test, draws, certificate.seed), draws
+    if certificate.predictor == "single":
+        one = net.at(single_weights(net, certificate.seed).to(net.mean))
+        labels = voted(one, test.x, "mean", 1, certificate.seed)
+    else:
+        labels = voted(net, test.x, "independent", certificate.voters, certificate.seed)
+    return float((labels != test.y.cpu()).double().mean()), None, 1
 
 
 def certify_run_classes(

@@ -201,7 +201,7 @@ class Config:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise InvalidInput(f"{path} is not a readable TOML file: {error}") from None
+            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from None
         return cls.parse(content, path)
 
     @classmethod

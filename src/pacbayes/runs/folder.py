@@ -28,7 +28,7 @@ from pacbayes.runs.weights import bytes_of_weights, read_weights
 # The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
 FILES = {
     "config.toml": 2**16,
-    "data.json": 2**20,
+    "data.json": 2**24,
     "history.jsonl": 2**26,
     "prior.safetensors": 2**30,
     "posterior.safetensors": 2**30,
@@ -59,8 +59,15 @@ class SplitData:
 def data_record(data: Data | Pixels, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
     """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
     sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
-    names = {"class_names": list(data.class_names)} if data.class_names else {}
+    names = {name: list(found) for name in ("class_names", "feature_names") if (found := getattr(data, name, ()))}
     return {"shape": list(data.shape), "classes": data.classes, **names, **sizes}
+
+
+def same_data(recorded: dict[str, Any], found: dict[str, Any]) -> bool:
+    """Whether two records are of the same data; the first ones did not name the features."""
+    if "feature_names" not in recorded:
+        found = {name: value for name, value in found.items() if name != "feature_names"}
+    return recorded == found
 
 
 @dataclass(frozen=True)
@@ -147,9 +154,14 @@ class RunFolder:
             record = strict_json(content)
             sizes = (*record["shape"], record["classes"])
             whole = 2 <= len(sizes) <= 9 and all(type(n) is int and 0 < n < 2**31 for n in sizes)
-            names = record.get("class_names", [])
-            named = type(names) is list and all(type(name) is str for name in names)
-            if whole and named and math.prod(sizes) < 2**40 and len(names) in (0, record["classes"]):
+            named = all(
+                type(names) is list and all(type(name) is str for name in names) and len(names) in (0, size)
+                for names, size in (
+                    (record.get("class_names", []), record["classes"]),
+                    (record.get("feature_names", []), sizes[0]),
+                )
+            )
+            if whole and named and math.prod(sizes) < 2**40:
                 return dict(record)
         except (ValueError, LookupError, TypeError):
             pass
@@ -163,7 +175,7 @@ class RunFolder:
     def check_data(self, data: SplitData) -> None:
         """Refuse other data than those the run was started with."""
         recorded = self.data_record()
-        if recorded != data.record():
+        if not same_data(recorded, data.record()):
             raise RunError(f"the data are not those that the run in {self.path} was started with (see data.json)")
 
     def own_files(self) -> list[Path]:
@@ -278,8 +290,11 @@ def training_data(config: Config, *, download: bool = True) -> SplitData:
                     f"the prior data have examples of shape {list(other.shape)} and {other.classes} classes, and the "
                     f"training data {list(data.shape)} and {data.classes}: they must be alike"
                 )
-            if other.class_names and data.class_names and other.class_names != data.class_names:
-                raise InvalidInput("the classes of the prior data have other names than those of the training data")
+            for what in ("class_names", "feature_names"):
+                theirs, ours = getattr(other, what), getattr(data, what)
+                if theirs and ours and theirs != ours:
+                    named = what.replace("_", " ")
+                    raise InvalidInput(f"the {named} of the prior data are not those of the training data")
             return SplitData(other, data)
     if not config.learns_prior:
         return SplitData(None, data)

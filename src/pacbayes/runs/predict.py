@@ -9,9 +9,13 @@ from torch import Tensor
 
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.single import flat_weights
+from pacbayes.data import load_inputs
+from pacbayes.data.folders import expanded
+from pacbayes.data.image_folders import read_images, unlabelled_images
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256
+from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.memory import chunk_size
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.journal import EVENTS, check_files
@@ -31,6 +35,20 @@ def valid_certificate(run: RunFolder) -> Certificate | None:
     return certificate
 
 
+def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
+    """New examples for a run, in the way that its training data were read; and the names of their files, if any.
+
+    Columns of a table are found by their names. Images need no folders of classes, and are scaled if those were.
+    """
+    config, record = run.config(), run.data_record()
+    place, _, side = name.partition("#")
+    if files := unlabelled_images(expanded(place)):
+        shape = tuple(record["shape"])
+        return read_images(files, shape, scale=bool(side) or "#" in config.data), [file.name for file in files]
+    names = record.get("feature_names", ())
+    return load_inputs(name, folder=config.data_folder or None, features=names), []
+
+
 @torch.no_grad()
 def predict_run(run: RunFolder, inputs: Inputs, seed: int | None = None, device: str | None = None) -> Tensor:
     """A label for each input [n, ...]: what the certificate promises is the risk of just this.
@@ -44,12 +62,18 @@ def predict_run(run: RunFolder, inputs: Inputs, seed: int | None = None, device:
         raise InvalidInput(f"the network takes examples of shape {shape}, not {list(inputs.shape[1:])}")
     seed = fresh_seed() if seed is None else seed
     check_seed(seed)
-    generator = torch.Generator(net.mean.device).manual_seed(seed)
     sampling, voters = "independent", 1 if certificate is None else certificate.voters
     if certificate is not None and certificate.predictor == "single":
         if sha256(run.read("single.safetensors")) != certificate.single_fingerprint:
             raise RunError(f"{run.weights_file('single')} is not the network that the certificate is for")
         net, sampling = net.at(flat_weights(net, run.weights("single"))), "mean"
+    return voted(net, inputs, sampling, voters, seed)
+
+
+@torch.no_grad()
+def voted(net: StochasticNetwork, inputs: Inputs, sampling: str, voters: int, seed: int) -> Tensor:
+    """The label for each input that most of so many draws give."""
+    generator = torch.Generator(net.mean.device).manual_seed(seed)
     labels = []
     for x in inputs.split(chunk_size(net, inputs)):
         x = x.to(net.mean.device)

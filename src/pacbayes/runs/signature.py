@@ -155,7 +155,9 @@ def _key_file(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_LARGEST_KEY)
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from None
+        raise InvalidInput(
+            f"{path} cannot be read: {error.strerror or error}. 'pacbayes sign --new-key {path}' makes a key"
+        ) from None
 
 
 def _need_cryptography() -> None:

@@ -42,11 +42,12 @@ def train_run(
     overwrite: bool = False,
     checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
+    begun: Callable[[SplitData], None] | None = None,
 ) -> RunFolder:
     """Train a prior and a posterior as configured, in a run folder; or go on where an interrupted run stands.
 
     A resumed run takes its configuration from the folder, and ends, on a CPU, in the same bytes as one never
-    interrupted.
+    interrupted. ``begun`` is shown the data of a new one.
     """
     config = config or Config()
     if resume or processes.from_first(_begun(config, path)):
@@ -62,6 +63,8 @@ def train_run(
         with run.alone():
             RunFolder.create(path, config, data, overwrite=overwrite)
     processes.barrier()
+    if begun is not None:
+        begun(data)
     drain(training_run(run, checkpoint_seconds, watch, data=data))
     return run
 

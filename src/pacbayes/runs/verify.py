@@ -30,7 +30,7 @@ from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.standardisation import moments, scaling_of
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import FILES, RunFolder, data_record, new_network
+from pacbayes.runs.folder import FILES, RunFolder, data_record, new_network, same_data
 from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal, singles_drawn
 from pacbayes.runs.signature import NAME as SIGNATURE
@@ -331,7 +331,7 @@ def _data(
         found = {"bound": (len(bound), fingerprint)}
         if config.learns_prior:
             found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
-        yield Check("split", *_split(config, prior, bound, data_record(data, found) == recorded))
+        yield Check("split", *_split(config, prior, bound, same_data(recorded, data_record(data, found))))
         if config.prior_data:
             yield Check("prior data", *_others(data.take(bound), prior_source.take(prior)))
     yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
