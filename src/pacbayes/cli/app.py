@@ -312,4 +312,6 @@ def _beside(evaluation: Evaluation) -> str:
             spread = f"± {100 * evaluation.test_error_sd:.2f} over {evaluation.test_draws} draws; "
         value = f"{100 * evaluation.test_error:.2f} %"
         rows.append(("test error", value, f"{spread}{evaluation.test_examples} test examples"))
+    else:
+        rows.append(("test error", "–", "there are no test data"))
     return lines_of(rows) + "\n"

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pacbayes.cli.progress import check_out, printable
+from pacbayes.errors import InvalidInput
 from pacbayes.files import write_atomically
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
 from pacbayes.runs import RunFolder
@@ -22,21 +23,33 @@ def compare(
 ) -> None:
     """Show certified runs side by side."""
     check_out(out, *runs)
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput(f"--out writes a page: name a file that ends in .html, not {out}")
     found = compare_runs(runs)
-    table = Table(show_edge=False, pad_edge=False)
-    numbers = COLUMNS.index("m")
-    for place, column in enumerate(COLUMNS):
-        table.add_column(column, justify="right" if 0 < place <= numbers else "left", overflow="fold")
-    for run in found:
-        table.add_row(*(Text(printable(cell)) for cell in run.cells()))
-    console = Console()
-    # Lines for another program are not broken.
-    (console if console.is_terminal else Console(width=400)).print(table)
+    lines = [list(COLUMNS), *([printable(cell) for cell in run.cells()] for run in found)]
+    console, wide = Console(), Console(width=400)
+    if not console.is_terminal:
+        console = wide  # lines for another program are not broken
+    table = _table(lines, COLUMNS.index("m"))
+    if wide.measure(table).maximum > console.width:
+        # A run a column, where a run a line would be too wide.
+        table = _table([list(column) for column in zip(*lines, strict=True)], len(found))
+    console.print(table)
     for line in warnings(found):
         print(f"\n{line}")
     if out is not None:
         write_comparison(found, out)
         print(f"\nWritten: {out}")
+
+
+def _table(lines: list[list[str]], last_number: int) -> Table:
+    """A heading and lines; the columns from the second to this one are aligned to the right."""
+    table = Table(show_edge=False, pad_edge=False)
+    for place, column in enumerate(lines[0]):
+        table.add_column(Text(column), justify="right" if 0 < place <= last_number else "left", overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*map(Text, line))
+    return table
 
 
 def card(

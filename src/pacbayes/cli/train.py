@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -188,7 +189,7 @@ def train(
                     overwrite=overwrite,
                     checkpoint_seconds=checkpoint_seconds,
                     watch=watch,
-                    begun=_show,
+                    begun=partial(_show, settings),
                 )
             finally:
                 if log is not None:
@@ -197,11 +198,14 @@ def train(
         print(f"{what}: {run.path}. Next: pacbayes certify {run.path}")
 
 
-def _show(data: SplitData) -> None:
+def _show(config: Config | None, data: SplitData) -> None:
     """The whole of the data, before their training begins."""
-    if processes.first():
-        whole, _ = data.bound.source or (data.bound, None)
-        print_lines(whole.summary())
+    if not processes.first():
+        return
+    whole, _ = data.bound.source or (data.bound, None)
+    print_lines(whole.summary())
+    if config is not None and not config.scales(whole.shape) and float(whole.x[:1000].abs().max()) > 30:
+        print("unscaled: inputs are far from size 1; divide them by constants that you know without looking at them")
 
 
 def _given(**options: Any) -> dict[str, Any]:
