@@ -16,6 +16,20 @@ def run(tmp_path, data_file, tiny, pacbayes_main):
     return path
 
 
+def test_a_narrow_terminal_has_a_run_a_column(run, pacbayes_main, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for rich
+    first = {}
+    for columns in (80, 350):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        first[columns] = pacbayes_main("compare", run).out.splitlines()[0]
+    assert "certified risk" not in first[80] and "certified risk" in first[350]
+
+
+def test_a_page_is_html(run, pacbayes_main, tmp_path):
+    refused = pacbayes_main("compare", run, "--out", tmp_path / "page.pdf")
+    assert refused.status == 1 and "ends in .html" in refused.err and not (tmp_path / "page.pdf").exists()
+
+
 def test_compare_and_card(run, pacbayes_main, tmp_path):
     shown = pacbayes_main("compare", run, run, "--out", tmp_path / "page.html")
     assert shown.status == 0 and shown.out.count("learnt on 50 %") == 2 and "certified risk" in shown.out
