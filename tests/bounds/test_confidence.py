@@ -181,3 +181,23 @@ def test_chernoff_refuses_what_is_no_mean(mean, n):
 def test_clopper_pearson_refuses_counts_that_cannot_be(errors, n):
     with pytest.raises(InvalidInput):
         clopper_pearson_upper(errors, n, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("errors", "n", "delta"),
+    [
+        (0, 412_015_278, 1.633e-8), (1, 118_751_234, 0.01), (1, 18_169_412, 4.87e-10), (0, 10**10, 0.5),
+        (100, 20_000, 3e-16), (1, 453_844, 2e-15), (5, 10**12, 0.01), (0, 8, 1e-300),
+    ],
+)  # fmt: skip
+def test_clopper_pearson_is_not_below_where_digits_are_few(errors, n, delta):
+    """Many visits and small probabilities: one minus either has lost what matters."""
+    p = clopper_pearson_upper(errors, n, delta)
+
+    def tail(p: float) -> mpmath.mpf:
+        with mpmath.workdps(60):
+            q = mpmath.mpf(p)
+            return mpmath.fsum(mpmath.binomial(n, j) * q**j * (1 - q) ** (n - j) for j in range(errors + 1))
+
+    assert tail(p) <= delta
+    assert p in (1, (errors + 1) / n) or tail(p * (1 - 1e-6)) > delta

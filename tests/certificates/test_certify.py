@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -316,6 +317,25 @@ def test_a_loss_that_depends_on_the_batch_is_refused():
     net = stochastic(nn.Linear(5, 2), 0.1)
     with pytest.raises(InvalidInput, match="depends on the other examples"):
         certify(net, (torch.randn(60, 5), torch.arange(60) % 2), draws=50, loss=of_the_batch)
+
+
+def test_a_loss_of_the_batch_is_found_where_all_answers_are_right():
+    def share(outputs, labels):
+        return (outputs.argmax(-1) != labels).float() / len(labels)
+
+    y = torch.arange(60) % 2
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight.copy_(100 * torch.eye(2))
+    with pytest.raises(InvalidInput, match="depends on the other examples"):
+        certify(stochastic(model, 0.01), (torch.eye(2)[y], y), draws=50, loss=share)
+
+
+def test_a_shape_that_the_model_does_not_take_is_one_line():
+    net, y = stochastic(nn.Linear(5, 2), 0.1), torch.arange(60) % 2
+    for check in (partial(certify, draws=50), holdout_bound):
+        with pytest.raises(InvalidInput, match=r"does not take examples of shape \[4\]"):
+            check(net, (torch.randn(60, 4), y))
 
 
 def test_copies_are_pointed_out():

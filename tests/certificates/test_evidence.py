@@ -142,7 +142,7 @@ def test_best_is_never_far_above_any_of_its_parts_alone():
         (BASE, {"profile_kl": math.nan}, "finite"),
         (BASE, {"limit": "none"}, "limit 'none'"),
         (BASE, {"limit": "none", "mc_delta": 0.0}, "limit 'none'"),
-        (BASE, {"unit": 0}, "unit"),
+        (BASE, {"unit": 0}, "in parts of 1/0"),
         (BASE, {"priors": 0}, "number of priors"),
         (BASE, {"priors": 2**60}, "number of priors"),
         (BASE, {"unit": 2**20, "limit": "clopper-pearson"}, "Clopper-Pearson"),
@@ -164,4 +164,24 @@ def test_best_is_never_far_above_any_of_its_parts_alone():
 )
 def test_what_makes_no_certificate(base, change, words):
     with pytest.raises(InvalidInput, match=words):
+        dataclasses.replace(base, **change).derived()
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "message"),
+    [
+        (EXACT, {"unit": 2**60}, "not counted in parts"),
+        (SINGLE, {"unit": 2**40}, "not counted in parts"),
+        (SINGLE, {"unit": 2**20}, "a loss of one's own"),
+        (BASE, {"unit": 7}, "not counted in parts"),
+        (BASE, {"voters": 10**9}, "has no votes"),
+        (BASE, {"vote_errors": 1}, "has no votes"),
+        (BASE, {"draw": 1}, "not one drawn network"),
+        (BASE, {"log_ratio": 0.0}, "not one drawn network"),
+        (BASE, {"delta": 5e-324, "priors": 2**53}, "delta"),
+    ],
+)
+def test_fields_of_other_predictors_are_refused(base, change, message):
+    base.derived()
+    with pytest.raises(InvalidInput, match=message):
         dataclasses.replace(base, **change).derived()

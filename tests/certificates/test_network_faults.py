@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pacbayes.certificates import certify, certify_classes
-from pacbayes.certificates.audit import contradicted, contradicted_classes, network_faults, recount
+from pacbayes.certificates.audit import class_faults, contradicted, contradicted_classes, network_faults, recount
 from pacbayes.certificates.single import recomputed, single_weights
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
@@ -97,3 +97,10 @@ def test_classes_of_other_sizes_or_with_bounds_too_small_are_found():
     assert "sizes" in contradicted_classes(replace(issued, m=[31, 29]), net, data, 5)
     few = [[0, issued.counts[0][1]], issued.counts[1]]
     assert "class 0 are answered wrongly" in contradicted_classes(replace(issued, counts=few), net, data, 5)
+
+
+def test_the_c_of_classes_is_the_priors():
+    net, data, _, _ = made("randomised")
+    issued = certify_classes(net, data, draws=500, seed=1)
+    assert class_faults(issued, net) == []
+    assert "C is [1.5]" in class_faults(replace(issued, catoni=[1.5]), net)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from pacbayes.certificates.evidence import Evidence
+from pacbayes.certificates.evidence import EXACT_UNIT, Evidence
 
 PRIORS, M, DELTA, WORLDS, RISK = 300, 40, 0.05, 2000, 0.5
 FALSE_ALARM = 1e-8
@@ -20,8 +20,8 @@ def failures(charged: int) -> int:
     least = np.random.default_rng(0).binomial(M, RISK, (WORLDS, PRIORS)).min(1)
     bounds = {
         int(errors): Evidence(
-            errors=int(errors), visits=M, draws=0, kl=0.0, m=M, delta=DELTA, mc_delta=0.0, limit="none",
-            sampling="exact", bound="exact", priors=charged,
+            errors=int(errors) * EXACT_UNIT, visits=M, draws=0, kl=0.0, m=M, delta=DELTA, mc_delta=0.0, limit="none",
+            sampling="exact", bound="exact", priors=charged, unit=EXACT_UNIT,
         ).derived()["risk_bound"]
         for errors in set(least)
     }  # fmt: skip

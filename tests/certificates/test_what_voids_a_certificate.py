@@ -161,3 +161,56 @@ def test_overlap_is_exact_for_parts_of_the_same_data():
     prior_data, bound_data = split(data, 0.5)
     assert not bound_data.overlaps(prior_data)
     assert bound_data.overlaps(data.take(bound_data.source[1][:1])), "one example is enough"
+
+
+class InAList(nn.Module):
+    """Layers in a plain list are no parameters of the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = [nn.Linear(4, 8)], nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.hidden[0](x)))
+
+
+def test_layers_that_the_model_does_not_hold_are_found():
+    data = noise()
+    with pytest.raises(UnsupportedModel, match=r"trains outside the KL.*ModuleList"):
+        certify(stochastic(InAList(), 0.01), data, draws=10)
+    net = stochastic(InAList(), 0.01)
+    layer = net.model.hidden[0].requires_grad_(False)
+    certify(net, data, draws=10)
+    with torch.no_grad():
+        layer.weight += 1
+    with pytest.raises(UnsupportedModel, match="has changed since the prior was frozen"):
+        certify(net, data, draws=10)
+
+
+def test_what_trains_in_a_closure_is_found():
+    factor = torch.ones(4, requires_grad=True)
+
+    class Closed(nn.Linear):
+        def forward(self, x):
+            return super().forward(x * factor)
+
+    model = nn.Sequential(Closed(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    with pytest.raises(UnsupportedModel, match=r"shape \[4\] trains outside the KL"):
+        certify(stochastic(model, 0.01), noise(), draws=10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_noise_does_not_vanish_with_small_inputs(dtype):
+    """Whose squares are 0 in the weights' precision: without the noise, means that moved next to nothing decide."""
+    small = 1e-25 if dtype == torch.float32 else 1e-3
+    x = torch.randn(400, 50, generator=torch.Generator().manual_seed(0)).sign() * small
+    model = nn.Sequential(nn.Linear(50, 2, bias=False)).to(dtype)
+    with torch.no_grad():
+        model[0].weight.zero_()
+    net = stochastic(model, 1e-4)
+    with torch.no_grad():
+        net.mean[:50] = 1e-3  # a tenth of the deviation; the sign of the inputs' sum, if there were no noise
+        generator = torch.Generator().manual_seed(1)
+        labels = torch.stack([net(x.to(dtype), "independent", generator).argmax(-1) for _ in range(20)]).double()
+    # Of 20 draws that are nearly coins, all are alike with probability below 1e-4.
+    assert (labels.std(0) == 0).sum() <= 2

@@ -40,9 +40,9 @@ def clopper_pearson_upper(errors: int, n: int, delta: float) -> float:
     # Only here: it would be most of what importing this package takes beyond importing torch.
     from scipy import special
 
-    p = float(special.betaincinv(errors + 1, n - errors, 1 - delta))
-    # betaincinv is good to about 1e-12: step up until the tail itself says so.
-    p *= 1 + 1e-12
-    while p < 1 and special.bdtr(errors, n, p) > delta:
-        p *= 1 + 1e-10
+    # The tail, P(X <= errors), as a beta integral: bdtr takes 1 - p, which loses the digits of a small p.
+    p, step = float(special.betainccinv(errors + 1, n - errors, delta)), 1e-12
+    # Step up until the tail itself says so, with room for its own error.
+    while p < 1 and not special.betaincc(errors + 1, n - errors, p) <= delta * (1 - 2e-12):
+        p, step = max(p, 1e-300) * (1 + step), 2 * step
     return min(1.0, max(p * (1 + 1e-12), (errors + 1) / n))

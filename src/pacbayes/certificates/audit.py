@@ -65,7 +65,8 @@ def network_faults(
 def class_faults(issued: ClassCertificate, net: StochasticNetwork) -> list[str]:
     """What in a record of classes does not follow from the weights."""
     found = dict(zip(("kl", "profile_kl"), divergences(net), strict=True))
-    return [
+    other = f"its C is {issued.catoni}, and was fixed with the prior as {list(net.catoni)}"
+    return [other] * (issued.catoni != list(net.catoni)) + [
         f"its {name} is {getattr(issued, name)!r}, and the weights give {value!r}"
         for name, value in found.items()
         if not _follows(getattr(issued, name), value)

@@ -9,9 +9,10 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
-from pacbayes.certificates.evidence import Evidence
+from pacbayes.certificates.evidence import LOSS_UNIT, Evidence
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
+from pacbayes.seeds import check_seed
 
 _LARGEST_FILE = 2**20
 # Another machine's logarithm may differ in the last digit; nothing more is forgiven.
@@ -147,6 +148,7 @@ class Certificate:
     def check(self) -> list[str]:
         """Recompute every number from the others; what does not hold, in words. Empty if all does."""
         try:
+            check_seed(self.seed)
             expected = self.evidence().derived()
         except InvalidInput as error:
             return [str(error)]
@@ -160,6 +162,8 @@ class Certificate:
             recorded = getattr(self, name)
             if not same(recorded, value):
                 faults.append(f"{name} is {recorded!r}, and its parts give {value!r}")
+        if (self.loss == "0-1") == (self.unit == LOSS_UNIT):
+            faults.append(f"the loss {self.loss!r} is not counted in parts of 1/{self.unit}")
         if (self.predictor == "single") != bool(self.single_fingerprint):
             faults.append("a single network's weights are named where there is one, and only there")
         return faults

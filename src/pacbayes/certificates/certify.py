@@ -14,10 +14,8 @@ import torch
 
 from pacbayes.bounds.confidence import clopper_pearson_upper
 from pacbayes.certificates.certificate import Certificate
-from pacbayes.certificates.evidence import Evidence
+from pacbayes.certificates.evidence import EXACT_UNIT, LOSS_UNIT, Evidence
 from pacbayes.certificates.monte_carlo import (
-    EXACT_UNIT,
-    LOSS_UNIT,
     Loss,
     Progress,
     check_draws,
@@ -31,7 +29,7 @@ from pacbayes.certificates.monte_carlo import (
 )
 from pacbayes.certificates.single import single_file, single_weights
 from pacbayes.data import Data, as_data
-from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.stochastic import StochasticNetwork
@@ -103,9 +101,10 @@ def certify(
     plan = Evidence(
         errors=0, visits=visits, draws=draws, kl=0.0, m=len(data), delta=delta, mc_delta=mc_delta, limit=limit,
         sampling=sampling, bound=bound, predictor=predictor, unit=_unit(sampling, loss), catoni=list(net.catoni),
-        profile_kl=0.0, log_ratio=0.0, profile_log_ratio=0.0, draw=net.single_draws + 1,
-        voters=voters if predictor == "majority" else 1, priors=priors,
+        profile_kl=0.0, voters=voters if predictor == "majority" else 1, priors=priors,
     )  # fmt: skip
+    if predictor == "single":
+        plan = replace(plan, log_ratio=0.0, profile_log_ratio=0.0, draw=net.single_draws + 1)
     plan.derived()  # refuses what is wrong before any draw is made
     refuse_what_voids_a_bound(net, data)
     seed = fresh_seed() if seed is None else seed
@@ -117,7 +116,6 @@ def certify(
         draws = draws_within(budget, lambda n: _counted(replace(plan, visits=n, draws=n), net, data, loss, trial))
         plan = replace(plan, visits=draws, draws=draws)
 
-    plan = replace(plan, log_ratio=None, profile_log_ratio=None, draw=0)
     drawn = ""
     if predictor == "single":
         net.single_draws += 1
@@ -206,8 +204,9 @@ def versions() -> dict[str, str]:
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if data.repeats:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
-    # Few distinct inputs recur by themselves; hundreds that all recur were copied.
-    if data.copies > _COPIES * len(data) and len(data) - data.copies >= _DISTINCT:
+    # Few distinct inputs recur by themselves, if they are whole numbers; hundreds that all recur were copied.
+    fractions = bool((data.x[:1000] % 1).any())
+    if data.copies > _COPIES * len(data) and (fractions or len(data) - data.copies >= _DISTINCT):
         warnings.warn(
             f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
             "does, m counts examples that were never drawn, the prior may have seen others of the same, and there is "
@@ -227,7 +226,13 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
                 stacklevel=3,
             )
     _refuse_a_changed_model(net)
-    net.check_examples(data.x)
+    try:
+        net.check_examples(data.x)
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, PacBayesError):
+            raise
+        shape, said = list(data.shape), str(error).splitlines()[0]
+        raise InvalidInput(f"the model does not take examples of shape {shape}: {said}") from None
     net.bounded = True
 
 

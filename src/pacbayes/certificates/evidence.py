@@ -43,6 +43,8 @@ LIMITS = {
 }
 DRAWS = ("independent", "shared", "once", "exact")
 PREDICTORS = ("randomised", "single", "majority")
+LOSS_UNIT, EXACT_UNIT = 2**20, 2**40
+"""A loss of one's own, and an exact risk, are counted in parts of 1/unit, each rounded up."""
 
 # The quotient of two floats and a sum of a few may be rounded down by some ulps; this puts them back above.
 _UP = 1 + 1e-15
@@ -116,6 +118,7 @@ class Evidence:
 
     def _bound(self, formula: str, risk: float, copies: int, delta: float) -> tuple[float, float]:
         """(bound, penalty) of one formula; the divergence is that of this many independent draws."""
+        check_delta(delta)
         constant, _, profile = formula.partition("+")
         divergence = self._divergence(profile=bool(profile)) * copies
         if constant == "catoni":
@@ -144,8 +147,10 @@ class Evidence:
             check_one_of(name, value, choices)
         check_delta(self.delta)
         check_priors(self.priors)
-        if self.m < 1 or self.unit < 1:
-            raise InvalidInput(f"there must be examples and a unit, and m = {self.m}, unit = {self.unit}")
+        if self.m < 1:
+            raise InvalidInput(f"there must be examples, and m = {self.m}")
+        if self.unit not in ((EXACT_UNIT,) if self.sampling == "exact" else (1, LOSS_UNIT)):
+            raise InvalidInput(f"{self.sampling} visits are not counted in parts of 1/{self.unit}")
         visits = {"independent": self.draws, "shared": self.draws * self.m, "once": self.m, "exact": self.m}
         if self.visits != visits[self.sampling] or self.draws != {"once": 1, "exact": 0}.get(self.sampling, self.draws):
             raise InvalidInput(
@@ -168,6 +173,12 @@ class Evidence:
             raise InvalidInput(f"the {self.predictor} predictor is not sampled {self.sampling!r}")
         if self.predictor == "majority" and (self.sampling != "independent" or self.unit != 1):
             raise InvalidInput("the majority vote needs independent 0-1 visits")
+        if self.predictor != "majority" and (self.voters, self.pair_errors, self.vote_errors) != (1, 0, 0):
+            raise InvalidInput(f"the {self.predictor} predictor has no votes")
+        if self.predictor != "single" and (self.draw, self.log_ratio, self.profile_log_ratio) != (0, None, None):
+            raise InvalidInput(f"the {self.predictor} predictor is not one drawn network")
+        if self.unit == LOSS_UNIT and (self.predictor, self.sampling) != ("randomised", "independent"):
+            raise InvalidInput("a loss of one's own is for the randomised predictor, with independent draws")
         if (self.limit == "none") != (self.sampling in ("once", "exact")):
             raise InvalidInput(f"the limit {self.limit!r} is not for sampling {self.sampling!r}")
         if self.limit == "none":

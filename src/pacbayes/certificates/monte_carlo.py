@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pacbayes import processes
 from pacbayes.bounds.riemann import misclassification_upper
+from pacbayes.certificates.evidence import EXACT_UNIT, LOSS_UNIT
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput
@@ -23,9 +24,6 @@ from pacbayes.seeds import derived_seed
 
 # Tags that keep these streams apart from each other's and from training's, whatever seed is given.
 _INDEPENDENT, _SHARED = (1, 1, 0), (1, 1, 1)
-
-LOSS_UNIT, EXACT_UNIT = 2**20, 2**40
-"""Losses and computed risks are summed as whole numbers of these parts."""
 
 Progress = Callable[[float], None]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -232,12 +230,16 @@ def whole_parts(losses: Tensor, count: int) -> Tensor:
 def _refuse_a_loss_of_the_batch(net: StochasticNetwork, data: Data, loss: Loss) -> None:
     x, y = data.x[:8].to(net.mean.device), data.y[:8].to(net.mean.device)
     outputs = net(x, "mean")
-    together = whole_parts(loss(outputs, y), len(y))
-    apart = [whole_parts(loss(outputs[i : i + 1], y[i : i + 1]), 1) for i in range(len(y))]
-    if bool(((together - torch.cat(apart)).abs() > 1e-5 * LOSS_UNIT).any()):
-        raise InvalidInput(
-            "the loss of an example depends on the other examples of the batch: there is no valid certificate for it"
-        )
+    # With wrong labels too: right answers may cost nothing, whatever the batch.
+    for labels in (y, (y + 1) % net.classes, torch.where(torch.arange(len(y), device=y.device) % 2 > 0, y, 0)):
+        apart = torch.cat([whole_parts(loss(outputs[i : i + 1], labels[i : i + 1]), 1) for i in range(len(y))])
+        for size in {2, 5, len(y)}:
+            together = whole_parts(loss(outputs[:size], labels[:size]), len(labels[:size]))
+            if bool(((together - apart[:size]).abs() > 1e-5 * LOSS_UNIT).any()):
+                raise InvalidInput(
+                    "the loss of an example depends on the other examples of the batch: there is no valid certificate "
+                    "for it"
+                )
 
 
 def _wrong(outputs: Tensor, y: Tensor) -> Tensor:

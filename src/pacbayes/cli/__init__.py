@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from typing import NoReturn
@@ -16,6 +17,10 @@ from pacbayes.errors import PacBayesError
 
 def main() -> None:
     """Run a command; what the user can put right is one line and exit status 1, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that does not know a character shows another.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except PacBayesError as error:

@@ -121,11 +121,12 @@ class StochasticLinear(StochasticLayer):
             return F.linear(x, *self._sample())
         if not self.draws_weights(x):
             # A draw of the weights for each example is a draw of each pre-activation (local reparameterisation).
-            mean, variance = self.moments(x)
+            training = torch.is_grad_enabled() or torch.compiler.is_compiling()
+            mean, variance = self.moments(x) if training else self._wide_moments(x)
             noise = of_examples(self.draw.normals)(tuple(mean.shape))
             if torch.is_grad_enabled():
                 variance = variance.clamp_min(_VARIANCE_FLOOR)
-            return mean + variance.sqrt() * noise
+            return mean + variance.sqrt().to(mean.dtype) * noise
         # Positions of one example share its weights, so the weights themselves are drawn.
         weight, bias = self._sample(len(x))
         out = torch.einsum("b...i,boi->b...o", x, weight)
@@ -139,6 +140,13 @@ class StochasticLinear(StochasticLayer):
         weight, bias = self.weight, self.bias
         mean = F.linear(x, weight.mean, bias.mean if bias else None)
         return mean, F.linear(x.square(), weight.scale.square(), bias.scale.square() if bias else None)
+
+    def _wide_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`moments`, the variance in float64: squares of small inputs must not vanish, nor their noise."""
+        weight, bias = self.weight, self.bias
+        by_bias = bias.scale.double().square() if bias else None
+        variance = F.linear(x.double().square(), weight.scale.double().square(), by_bias)
+        return F.linear(x, weight.mean, bias.mean if bias else None), variance
 
 
 class OutputLinear(StochasticLinear):

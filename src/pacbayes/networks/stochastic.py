@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -297,6 +297,7 @@ class StochasticNetwork(nn.Module):
         """Refuse a model whose output for one example depends on the others, or whose layers mix them up."""
         self.model.eval()
         few = x[torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()].to(self.mean.device)
+        self._refuse_other_weights(few[:1])
         for count in range(1, min(3, len(few)) + 1):
             self(few[:count], "independent", torch.Generator(self.mean.device).manual_seed(0))
         # Batches of other sizes are computed by other kernels: only in full precision do they agree.
@@ -310,6 +311,24 @@ class StochasticNetwork(nn.Module):
                     "the model's output for an example depends on the other examples of the batch (a batch "
                     "normalisation, or an operation over the first axis): there is no valid certificate for it"
                 )
+
+    def _refuse_other_weights(self, x: Tensor) -> None:
+        """Whatever else trains, in a list or in a closure, would learn outside the KL: the graph of a pass shows it."""
+        with torch.enable_grad():
+            waiting = [self(x, "mean").grad_fn]
+        seen = set()
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and leaf is not self.mean and leaf is not self.rho:
+                raise UnsupportedModel(
+                    f"a tensor of shape {list(leaf.shape)} trains outside the KL, because it is no parameter of the "
+                    "model: keep layers in an nn.ModuleList, not in a list, and what does not learn in a buffer"
+                )
+            waiting += [before for before, _ in node.next_functions]
 
     def train(self, mode: bool = True) -> StochasticNetwork:
         """The model inside stays in evaluation mode: the loss must be a function of one example and the weights."""
@@ -383,7 +402,19 @@ class StochasticNetwork(nn.Module):
     def _fixed_fingerprint(self) -> str:
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        for number, module in enumerate(_in_lists(self.model)):
+            tensors |= {f"in a list {number}.{name}": t for name, t in module.state_dict().items()}
         return _sha256({name: t.detach() for name, t in tensors.items()})
+
+
+def _in_lists(model: nn.Module) -> Iterator[nn.Module]:
+    """Modules that others hold in a plain list, tuple or dict, and so not as theirs."""
+    for module in model.modules():
+        for value in vars(module).values():
+            # PyTorch's own dicts hold what is registered.
+            if isinstance(value, list | tuple | dict) and value is not module._modules:
+                values = value.values() if isinstance(value, dict) else value
+                yield from (item for item in values if isinstance(item, nn.Module))
 
 
 def _sum(pieces: list[Tensor]) -> Tensor:

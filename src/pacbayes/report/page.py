@@ -30,6 +30,14 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
     ``data`` is where the data are now, if not where config.toml says. Without ``examples`` no example of the data
     stands in the page, which may be for others to read.
     """
+    with run.alone():
+        path = run.path / "report.html"
+        write_atomically(path, _page(run, data, examples))
+        note(run, "reported")
+    return path
+
+
+def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
     certificate = run.certificate()
     evaluation = read_evaluation(run.path / "evaluation.json")
     config = run.config()
@@ -39,7 +47,7 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
     classes = read_classes(run, certificate)
     seen = _examined(run, certificate, data)
     names = [f"class {name}" if name.isdigit() else name for name in (run.class_names() if classes else ())]
-    page = render(
+    return render(
         "page.html",
         certificate=certificate,
         risk_bound=percent(certificate.risk_bound),
@@ -59,10 +67,6 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
         kept=kept,
         groups=explained(certificate),
     )
-    path = run.path / "report.html"
-    write_atomically(path, page)
-    note(run, "reported")
-    return path
 
 
 def render(template: str, **values: Any) -> bytes:

@@ -62,7 +62,9 @@ def predict_run(run: RunFolder, inputs: Inputs, seed: int | None = None, device:
         raise InvalidInput(f"the network takes examples of shape {shape}, not {list(inputs.shape[1:])}")
     seed = fresh_seed() if seed is None else seed
     check_seed(seed)
-    sampling, voters = "independent", 1 if certificate is None else certificate.voters
+    sampling, voters = "independent", 1
+    if certificate is not None and certificate.predictor == "majority":
+        voters = certificate.voters
     if certificate is not None and certificate.predictor == "single":
         if sha256(run.read("single.safetensors")) != certificate.single_fingerprint:
             raise RunError(f"{run.weights_file('single')} is not the network that the certificate is for")

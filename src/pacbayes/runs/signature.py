@@ -48,17 +48,18 @@ def new_key(path: Path) -> Path:
 def sign_run(run: RunFolder, key_file: Path) -> str:
     """Write ``signature.json`` into the run folder; the public key, in hex. Verify the run first."""
     key = _private_key(key_file)
-    journal = read_journal(run)
-    last = journal.lines[-1].hash
     public = _hex_of(key.public_key())
-    record = {
-        "line": len(journal.lines),
-        "sha256": last,
-        "public_key": public,
-        "signature": key.sign(_message(last)).hex(),
-    }
-    write_json(run.path / NAME, record)
-    note(run, "signed")
+    with run.alone():
+        journal = read_journal(run)
+        last = journal.lines[-1].hash
+        record = {
+            "line": len(journal.lines),
+            "sha256": last,
+            "public_key": public,
+            "signature": key.sign(_message(last)).hex(),
+        }
+        write_json(run.path / NAME, record)
+        note(run, "signed")
     return public
 
 
