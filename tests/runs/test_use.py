@@ -17,8 +17,9 @@ from pacbayes.data import load
 from pacbayes.errors import DataError, InvalidInput, PacBayesError, RunError
 from pacbayes.networks import memory
 from pacbayes.report.records import read_evaluation
-from pacbayes.runs import certify_run, predict_run, train_run, trained_network
+from pacbayes.runs import certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.folder import same_data
+from pacbayes.runs.journal import read_journal
 from pacbayes.runs.predict import inputs_for
 
 
@@ -85,6 +86,22 @@ def test_a_failed_certification_leaves_the_old_certificate(certified):
         with pytest.raises(InvalidInput):
             certify_run(certified, **{"draws": 20, **options})
     assert certified.certificate_file.read_bytes() == before
+
+
+def test_a_certificate_that_cannot_be_written_is_counted_and_nothing_is_lost(certified, monkeypatch):
+    before = {path.name: path.read_bytes() for path in certified.path.iterdir()}
+
+    def full(path, content):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr("pacbayes.runs.certify.write_atomically", full)
+        certify_run(certified, draws=50, test_draws=2)
+    after = {path.name: path.read_bytes() for path in certified.path.iterdir()}
+    assert {name for name in before if before[name] != after.get(name)} == {"journal.jsonl"}
+    assert len(read_journal(certified).risk_bounds()) == 2
+    certify_run(certified, draws=50, test_draws=2)
+    assert not [check for check in verify_run(certified) if check.status == "failed"]
 
 
 def test_predictions_are_labels_and_follow_the_seed(certified):

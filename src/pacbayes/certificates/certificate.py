@@ -168,8 +168,11 @@ class Certificate:
             faults.append("a single network's weights are named where there is one, and only there")
         return faults
 
+    def to_json(self) -> bytes:
+        return (json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n").encode()
+
     def save(self, path: str | Path) -> None:
-        write_atomically(Path(path), (json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n").encode())
+        write_atomically(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:

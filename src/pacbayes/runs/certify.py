@@ -18,7 +18,7 @@ from pacbayes.certificates import (
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.single import single_weights
 from pacbayes.data import Data
-from pacbayes.files import write_json
+from pacbayes.files import write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.folder import RunFolder, test_data
 from pacbayes.runs.journal import EVENTS, check_files, forget_derived_files, note, singles_drawn
@@ -76,12 +76,14 @@ def certify_run(
             progress=progress,
         )  # fmt: skip
         if processes.first():
-            forget_derived_files(run)
             if predictor == "single":
                 export_single(net, certificate, run.weights_file("single"))
                 note(run, "drawn")
-            certificate.save(run.certificate_file)
-            note(run, "certified", certificate.risk_bound)
+            # The journal first: what fails from here on has been counted, and nothing is lost before it is.
+            content = certificate.to_json()
+            note(run, "certified", certificate.risk_bound, content)
+            write_atomically(run.certificate_file, content)
+            forget_derived_files(run)
 
         holdout = None
         if run.config().learns_prior:

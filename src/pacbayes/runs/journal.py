@@ -102,10 +102,10 @@ def start_journal(run: RunFolder, history_end: str, posterior: bytes) -> None:
     write_atomically(run.path / NAME, line.text().encode())
 
 
-def note(run: RunFolder, event: str, risk_bound: float | None = None) -> None:
-    """Add a line for the files that the event has just written."""
+def note(run: RunFolder, event: str, risk_bound: float | None = None, content: bytes | None = None) -> None:
+    """Add a line for the files that the event has just written; or for one that it is about to write, its content."""
     journal = read_journal(run)
-    wrote = {name: sha256(run.read(name)) for name in EVENTS[event]}
+    wrote = {name: sha256(run.read(name) if content is None else content) for name in EVENTS[event]}
     line = Line(event, wrote, journal.lines[-1].hash, risk_bound)
     write_atomically(run.path / NAME, "".join(each.text() for each in (*journal.lines, line)).encode())
 
