@@ -145,7 +145,8 @@ class StochasticLinear(StochasticLayer):
         """:meth:`moments`, the variance in float64: squares of small inputs must not vanish, nor their noise."""
         weight, bias = self.weight, self.bias
         by_bias = bias.scale.double().square() if bias else None
-        variance = F.linear(x.double().square(), weight.scale.double().square(), by_bias)
+        squares = x.to(torch.float64, copy=True).square_()  # in place: inputs may be most of the memory
+        variance = F.linear(squares, weight.scale.double().square(), by_bias)
         return F.linear(x, weight.mean, bias.mean if bias else None), variance
 
 
