@@ -331,6 +331,13 @@ def test_a_loss_of_the_batch_is_found_where_all_answers_are_right():
         certify(stochastic(model, 0.01), (torch.eye(2)[y], y), draws=50, loss=share)
 
 
+def test_a_loss_is_asked_about_labels_that_occur():
+    cost = torch.tensor([[0.0, 1.0, 1.0], [0.5, 0.0, 1.0]])
+    net = stochastic(nn.Linear(5, 3), 0.1)
+    data = as_data((torch.randn(60, 5), torch.arange(60) % 2), classes=3)
+    certify(net, data, draws=50, loss=lambda outputs, labels: cost[labels, outputs.argmax(-1)])
+
+
 def test_a_shape_that_the_model_does_not_take_is_one_line():
     net, y = stochastic(nn.Linear(5, 2), 0.1), torch.arange(60) % 2
     for check in (partial(certify, draws=50), holdout_bound):
@@ -346,5 +353,7 @@ def test_copies_are_pointed_out():
     with pytest.warns(UserWarning, match="120 of the 240 examples are copies"):
         certify(net, (x.repeat(2, 1), y.repeat(2)), draws=50)
     certify(net, (x, y), draws=50)
-    # Few distinct inputs recur by themselves.
-    certify(net, ((x > 0).float(), y), draws=50)
+    # Few distinct inputs recur by themselves; a few measured ones do not.
+    certify(net, ((x > 0).float() / 2, y), draws=50)
+    with pytest.warns(UserWarning, match="360 of the 400 examples are copies"):
+        certify(net, (x[:40].repeat(10, 1), y[:40].repeat(10)), draws=50)

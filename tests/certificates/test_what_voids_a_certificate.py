@@ -187,6 +187,18 @@ def test_layers_that_the_model_does_not_hold_are_found():
         certify(net, data, draws=10)
 
 
+def test_lists_in_lists_and_buffers_that_are_not_saved_count_too():
+    model = nn.Sequential(nn.Linear(4, 2))
+    aside = nn.Linear(4, 4).requires_grad_(False)
+    aside.register_buffer("seen", torch.zeros(3), persistent=False)
+    aside.get_extra_state = dict
+    model.kept = {"a": [aside]}
+    net = stochastic(model, 0.01)
+    assert not net.fixed_part_changed()
+    net.model.kept["a"][0].seen += 1
+    assert net.fixed_part_changed()
+
+
 def test_what_trains_in_a_closure_is_found():
     factor = torch.ones(4, requires_grad=True)
 
@@ -199,15 +211,16 @@ def test_what_trains_in_a_closure_is_found():
         certify(stochastic(model, 0.01), noise(), draws=10)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_noise_does_not_vanish_with_small_inputs(dtype):
+def test_noise_does_not_vanish_with_small_inputs(dtype, compiled):
     """Whose squares are 0 in the weights' precision: without the noise, means that moved next to nothing decide."""
     small = 1e-25 if dtype == torch.float32 else 1e-3
     x = torch.randn(400, 50, generator=torch.Generator().manual_seed(0)).sign() * small
     model = nn.Sequential(nn.Linear(50, 2, bias=False)).to(dtype)
     with torch.no_grad():
         model[0].weight.zero_()
-    net = stochastic(model, 1e-4)
+    net = stochastic(torch.compile(model, backend="eager") if compiled else model, 1e-4)
     with torch.no_grad():
         net.mean[:50] = 1e-3  # a tenth of the deviation; the sign of the inputs' sum, if there were no noise
         generator = torch.Generator().manual_seed(1)

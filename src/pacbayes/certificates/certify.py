@@ -204,9 +204,8 @@ def versions() -> dict[str, str]:
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if data.repeats:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
-    # Few distinct inputs recur by themselves, if they are whole numbers; hundreds that all recur were copied.
-    fractions = bool((data.x[:1000] % 1).any())
-    if data.copies > _COPIES * len(data) and (fractions or len(data) - data.copies >= _DISTINCT):
+    # Few distinct inputs recur by themselves, if their features have few values; hundreds that all recur were copied.
+    if data.copies > _COPIES * len(data) and (len(data) - data.copies >= _DISTINCT or _has_many_values(data)):
         warnings.warn(
             f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
             "does, m counts examples that were never drawn, the prior may have seen others of the same, and there is "
@@ -234,6 +233,13 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
         shape, said = list(data.shape), str(error).splitlines()[0]
         raise InvalidInput(f"the model does not take examples of shape {shape}: {said}") from None
     net.bounded = True
+
+
+def _has_many_values(data: Data) -> bool:
+    """Whether some feature takes as many values as a measured quantity does."""
+    places = torch.linspace(0, len(data) - 1, min(500, len(data))).long()
+    values = data.x[places].flatten(1).sort(0).values
+    return bool(((values.diff(dim=0) != 0).sum(0) >= 20).any())
 
 
 def _refuse_a_changed_model(net: StochasticNetwork) -> None:

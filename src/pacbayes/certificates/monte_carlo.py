@@ -230,8 +230,10 @@ def whole_parts(losses: Tensor, count: int) -> Tensor:
 def _refuse_a_loss_of_the_batch(net: StochasticNetwork, data: Data, loss: Loss) -> None:
     x, y = data.x[:8].to(net.mean.device), data.y[:8].to(net.mean.device)
     outputs = net(x, "mean")
-    # With wrong labels too: right answers may cost nothing, whatever the batch.
-    for labels in (y, (y + 1) % net.classes, torch.where(torch.arange(len(y), device=y.device) % 2 > 0, y, 0)):
+    # With wrong labels too, of those that there are: right answers may cost nothing, whatever the batch.
+    known = data.y.unique().to(y.device)
+    others = known[(torch.searchsorted(known, y) + 1) % len(known)]
+    for labels in (y, others, torch.where(torch.arange(len(y), device=y.device) % 2 > 0, y, others)):
         apart = torch.cat([whole_parts(loss(outputs[i : i + 1], labels[i : i + 1]), 1) for i in range(len(y))])
         for size in {2, 5, len(y)}:
             together = whole_parts(loss(outputs[:size], labels[:size]), len(labels[:size]))

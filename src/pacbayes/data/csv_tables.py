@@ -17,6 +17,8 @@ from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES, MAX_LINE = 2**32, 2**22
 LABEL_COLUMNS = ("label", "class", "target", "y")
+# Half stars or version numbers may be classes; a measured quantity has more values.
+_MOST_GRADES = 20
 _LARGEST = float(np.finfo(np.float32).max)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -46,9 +48,13 @@ def read_csv_inputs(path: Path, label: str = "", features: Sequence[str] = ()) -
 def _read(path: Path, label: str, like: Data | None = None) -> Data:
     """like: data whose columns and classes these must have."""
     features, x, labels = _table(path, label, () if like is None else like.feature_names)
+    words = set(labels)
     fractions = [word for word in labels if _NUMBER.fullmatch(word) and not float(word).is_integer()]
-    if fractions and all(_NUMBER.fullmatch(word) for word in labels):
-        raise DataError(f"{path}: a label is {fractions[0]}: numbers with fractions are no classes; cut them into some")
+    if fractions and len(words) > _MOST_GRADES and all(_NUMBER.fullmatch(word) for word in words):
+        raise DataError(
+            f"{path}: the labels are {len(words)} numbers, such as {fractions[0]}: these are no classes; cut them into "
+            "some"
+        )
     try:
         y, names = number_labels(labels, () if like is None else like.class_names)
         return Data(

@@ -121,8 +121,9 @@ class StochasticLinear(StochasticLayer):
             return F.linear(x, *self._sample())
         if not self.draws_weights(x):
             # A draw of the weights for each example is a draw of each pre-activation (local reparameterisation).
-            training = torch.is_grad_enabled() or torch.compiler.is_compiling()
-            mean, variance = self.moments(x) if training else self._wide_moments(x)
+            # What certificates and predictions are made of; training may be faster.
+            counted = self.draw.sampling == "independent" and not torch.is_grad_enabled()
+            mean, variance = self._wide_moments(x) if counted else self.moments(x)
             noise = of_examples(self.draw.normals)(tuple(mean.shape))
             if torch.is_grad_enabled():
                 variance = variance.clamp_min(_VARIANCE_FLOOR)

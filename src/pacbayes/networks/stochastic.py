@@ -403,18 +403,25 @@ class StochasticNetwork(nn.Module):
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         for number, module in enumerate(_in_lists(self.model)):
-            tensors |= {f"in a list {number}.{name}": t for name, t in module.state_dict().items()}
+            own = dict(module.named_parameters()) | dict(module.named_buffers())
+            tensors |= {f"in a list {number}.{name}": t for name, t in own.items()}
         return _sha256({name: t.detach() for name, t in tensors.items()})
 
 
 def _in_lists(model: nn.Module) -> Iterator[nn.Module]:
-    """Modules that others hold in a plain list, tuple or dict, and so not as theirs."""
-    for module in model.modules():
-        for value in vars(module).values():
-            # PyTorch's own dicts hold what is registered.
-            if isinstance(value, list | tuple | dict) and value is not module._modules:
-                values = value.values() if isinstance(value, dict) else value
-                yield from (item for item in values if isinstance(item, nn.Module))
+    """Modules that others hold in plain lists, tuples or dicts, and so not as theirs, however deep."""
+    seen = {id(module) for module in model.modules()}
+    waiting: list[Any] = [value for module in model.modules() for value in vars(module).values()]
+    while waiting:
+        value = waiting.pop(0)
+        if not isinstance(value, list | tuple | dict | nn.Module) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            yield value
+            waiting += [inside for module in value.modules() for inside in vars(module).values()]
+        else:
+            waiting += value.values() if isinstance(value, dict) else value
 
 
 def _sum(pieces: list[Tensor]) -> Tensor:
