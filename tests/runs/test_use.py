@@ -206,6 +206,11 @@ def test_images_need_no_folders_to_be_predicted(tiny, tmp_path):
     with pytest.raises(DataError, match=r"large.png has 8 x 9 pixels, and those of the training data 8 x 8"):
         inputs_for(run, str(new))
     assert inputs_for(run, f"{new}#8")[0].shape == (3, 3, 8, 8)
+    with pytest.raises(InvalidInput, match="9 pixels each way are others"):
+        inputs_for(run, f"{new}#9")
+    scaled = train_run(tiny(f"{tmp_path / 'photos'}#6"), tmp_path / "scaled")
+    for folder, count in ((new, 3), (tmp_path / "photos", 60)):
+        assert inputs_for(scaled, str(folder))[0].shape == (count, 3, 6, 6)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 1), (5, 2, 2)])

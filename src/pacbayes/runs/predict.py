@@ -10,6 +10,7 @@ from torch import Tensor
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.single import flat_weights
 from pacbayes.data import load_inputs
+from pacbayes.data.catalogue import image_folder
 from pacbayes.data.folders import expanded
 from pacbayes.data.image_folders import read_images, unlabelled_images
 from pacbayes.data.streamed import Inputs
@@ -42,9 +43,14 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
     """
     config, record = run.config(), run.data_record()
     place, _, side = name.partition("#")
+    trained_side = config.data.partition("#")[2]
     if files := unlabelled_images(expanded(place)):
         shape = tuple(record["shape"])
-        return read_images(files, shape, scale=bool(side) or "#" in config.data), [file.name for file in files]
+        if side and [side, side] != [str(n) for n in shape[1:]]:
+            raise InvalidInput(f"the network takes examples of shape {list(shape)}: {side} pixels each way are others")
+        return read_images(files, shape, scale=bool(side or trained_side)), [file.name for file in files]
+    if not side and trained_side and image_folder(name) is not None:
+        name = f"{name}#{trained_side}"
     names = record.get("feature_names", ())
     return load_inputs(name, folder=config.data_folder or None, features=names), []
 
