@@ -239,7 +239,7 @@ def _has_many_values(data: Data) -> bool:
     """Whether some feature takes as many values as a measured quantity does."""
     places = torch.linspace(0, len(data) - 1, min(500, len(data))).long()
     values = data.x[places].flatten(1).sort(0).values
-    return bool(((values.diff(dim=0) != 0).sum(0) >= 20).any())
+    return bool(((values.diff(dim=0) != 0).sum(0) >= 12).any())
 
 
 def _refuse_a_changed_model(net: StochasticNetwork) -> None:
