@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.data.streamed import Inputs
-from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks import conversion
 from pacbayes.networks.audit import Audit, audit
@@ -292,9 +292,18 @@ class StochasticNetwork(nn.Module):
 
         return self._passes.run(x, draw, moments, conditional=conditional)
 
-    @torch.no_grad()
     def check_examples(self, x: Inputs) -> None:
-        """Refuse a model whose output for one example depends on the others, or whose layers mix them up."""
+        """Refuse a shape that the model does not take, and a model that mixes examples up or trains other weights."""
+        try:
+            self._check_examples(x)
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, PacBayesError):
+                raise
+            shape, said = list(x.shape[1:]), str(error).splitlines()[0]
+            raise InvalidInput(f"the model does not take examples of shape {shape}: {said}") from None
+
+    @torch.no_grad()
+    def _check_examples(self, x: Inputs) -> None:
         self.model.eval()
         few = x[torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()].to(self.mean.device)
         self._refuse_other_weights(few[:1])
