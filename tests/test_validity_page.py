@@ -8,7 +8,8 @@ from pathlib import Path
 from scipy import stats
 
 from pacbayes.bounds import CATONI_GRID
-from pacbayes.certificates.evidence import BEST
+from pacbayes.bounds.single import LEVELS
+from pacbayes.certificates.evidence import BEST, BEST_SINGLE
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "validity.md").read_text()
@@ -24,6 +25,8 @@ def test_the_files_it_names_exist():
 def test_its_numbers_are_those_of_the_code():
     assert ", ".join(f"{c:g}".removeprefix("0") for c in CATONI_GRID) in PAGE.replace("\n", " ")
     assert BEST == {"catoni": 0.9, "exact": 0.05, "exact+profile": 0.05}
+    assert BEST_SINGLE == {"binomial": 0.5, "catoni": 0.4, "exact": 0.05, "exact+profile": 0.05}
+    assert LEVELS == {0.05: 0.8, 1.0: 0.2}
 
 
 def test_the_figure_is_that_of_its_counts():

@@ -20,9 +20,8 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from pacbayes.bounds.pac_bayes import check_deltas
-from pacbayes.certificates import BOUNDS, certify, holdout_bound
+from pacbayes.certificates import certify, formulas_of, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
-from pacbayes.checks import check_one_of
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.dataset import Trace, as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
@@ -127,7 +126,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         certified = {name: given[name] for name in ("delta", "mc_delta", "draws", "bound")}
         check_deltas(certified["delta"], certified["mc_delta"])
         check_draws(certified["draws"])
-        check_one_of("bound", certified["bound"], list(BOUNDS))
+        formulas_of(certified["bound"], "randomised")
         pretraining = _stage(PRETRAINING, given["pretraining_epochs"])
         training = _stage(PRIOR_TRAINING, given["prior_epochs"])
         posterior = Settings.of(**{k: given[k] for k in ("objective", "epochs", "rate", "batch_size", "delta")})

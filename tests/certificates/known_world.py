@@ -137,6 +137,15 @@ def single_fails(m: int, delta: float, bound: str, rng: np.random.Generator, *, 
     return fails
 
 
+def picked_failures(networks: int, bound: str, *, m: int = 100, delta: float = 0.2, runs: int = 2000) -> int:
+    """A prior of a few networks that err at the same rate and apart: Q is the one with the fewest errors."""
+    errors = np.random.default_rng(networks).binomial(m, 0.3, (runs, networks)).min(1)
+    e = base(m, delta, 0.0, bound, visits=m, draws=1, limit="none", sampling="once", predictor="single", draw=1,
+             log_ratio=math.log(networks), profile_log_ratio=math.log(2 * networks))  # fmt: skip
+    bounds = {k: replace(e, errors=k).derived()["risk_bound"] for k in set(errors.tolist())}
+    return sum(bounds[k] < 0.3 for k in errors.tolist())
+
+
 def majority_fails(m: int, delta: float, bound: str, rng: np.random.Generator) -> bool:
     data = sample(m, rng)
     gap = gaps(data, rng.choice(STRENGTHS))

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from pacbayes.certificates.evidence import BEST, BOUNDS, FORMULAS, Evidence
+from pacbayes.bounds import binomial_level, clopper_pearson_upper
+from pacbayes.bounds.single import LEVELS
+from pacbayes.certificates.evidence import BEST, BEST_SINGLE, BOUNDS, FORMULAS, SINGLE_BOUNDS, Evidence
 from pacbayes.errors import InvalidInput
 
 BASE = Evidence(
@@ -43,12 +45,31 @@ def xi(m: int) -> mpf:
     return mpmath.exp(mpmath.loggamma(m + 1) + m - m * mpmath.log(m)) * mpmath.gammainc(m + 1, m, regularized=True)
 
 
+def binomial(errors: int, m: int, ratio: mpf, delta: mpf) -> mpf:
+    """Clopper and Pearson's limit at the first level that reaches the ratio, by the sum of the chances themselves."""
+    levels, most, level = ((mpf(1) / 20, mpf(8) / 10), (1, mpf(2) / 10)), 0, None
+    for nats, share in levels:
+        most += mpmath.exp(nats)
+        if level is None and mpmath.exp(ratio) <= most:
+            level = share * delta * mpmath.exp(-nats)
+    if level is None or errors == m:
+        return mpf(1)
+    low, high = mpf(errors) / m, mpf(1)
+    for _ in range(140):
+        p = (low + high) / 2
+        chance = sum(mpmath.binomial(m, k) * p**k * (1 - p) ** (m - k) for k in range(errors + 1))
+        low, high = (p, high) if chance >= level else (low, p)
+    return max(high, mpf(errors + 1) / m)
+
+
 def formula(name: str, risk: mpf, kl: mpf, profile: mpf, delta: mpf, e: Evidence) -> mpf:
     constant, _, with_profile = name.partition("+")
     kl = profile if with_profile else kl
     if constant == "catoni":
         pen = max(0, kl + mpmath.log(len(e.catoni) / delta)) / e.m
         return min(1, min(mpmath.expm1(-mpf(c) * risk - pen) / mpmath.expm1(-mpf(c)) for c in e.catoni))
+    if constant == "binomial":
+        return binomial(e.errors, e.m, kl, delta)
     size = xi(e.m) if constant == "exact" else 2 * mpmath.sqrt(e.m)
     return inverse(risk, max(mpf(0), (kl + mpmath.log(size / delta)) / e.m))
 
@@ -68,7 +89,9 @@ def true_parts(e: Evidence) -> dict[str, mpf]:
         if e.limit != "none":
             risk = inverse(risk, mpmath.log(1 / (mpf(e.mc_delta) * share)) / e.draws)
         weights = {"catoni": mpf(9) / 10, "exact": mpf(1) / 20, "exact+profile": mpf(1) / 20}
-        for name in BOUNDS[e.bound]:
+        if e.predictor == "single":
+            weights |= {"binomial": mpf(5) / 10, "catoni": mpf(4) / 10}
+        for name in (SINGLE_BOUNDS if e.predictor == "single" else BOUNDS)[e.bound]:
             weight = weights[name] if e.bound == "best" else mpf(1)
             value = formula(name, risk, copies * mpf(kl), copies * mpf(profile), delta * share * weight, e)
             found[f"{rule} {name}".strip()] = min(mpf(1), factor * value)
@@ -89,16 +112,19 @@ def assert_right(e: Evidence) -> None:
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
-@pytest.mark.parametrize("case", ["randomised", "single", "second draw", "majority", "exact", "seven priors"])
+@pytest.mark.parametrize("case", ["randomised", "majority", "exact", "seven priors"])
 def test_every_bound_of_every_predictor(bound, case):
-    second = dataclasses.replace(SINGLE, draw=2)
     seven = dataclasses.replace(BASE, priors=7)
-    cases = {
-        "randomised": BASE, "single": SINGLE, "second draw": second, "majority": VOTE, "exact": EXACT,
-        "seven priors": seven,
-    }  # fmt: skip
-    base = cases[case]
+    base = {"randomised": BASE, "majority": VOTE, "exact": EXACT, "seven priors": seven}[case]
     assert_right(dataclasses.replace(base, bound=bound))
+
+
+@pytest.mark.parametrize("bound", SINGLE_BOUNDS)
+@pytest.mark.parametrize("draw", [1, 2])
+@pytest.mark.parametrize("ratio", [-3.0, 0.0, 0.07, 1.2, 11.0, 40.0])
+def test_every_bound_of_a_single_network(bound, draw, ratio):
+    for errors in (0, 20, 719):
+        assert_right(dataclasses.replace(SINGLE, bound=bound, draw=draw, log_ratio=ratio, errors=errors))
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,7 +146,19 @@ def test_a_log_ratio_below_zero_never_lowers_the_empirical_risk():
 
 
 def test_the_shares_are_all_of_delta():
-    assert math.fsum(BEST.values()) == pytest.approx(1, abs=1e-15) and set(BEST) <= set(FORMULAS)
+    for shares in (BEST, BEST_SINGLE, LEVELS):
+        assert math.fsum(shares.values()) == pytest.approx(1, abs=1e-15)
+    assert set(BEST) <= set(FORMULAS) and set(BEST_SINGLE) <= {*FORMULAS, "binomial"}
+
+
+def test_a_network_drawn_from_the_prior_itself_has_the_hold_out_bound():
+    """But for its share of delta; and each level holds to its end, where it jumps."""
+    e = dataclasses.replace(SINGLE, bound="binomial", log_ratio=0.0)
+    level = 0.9 * 0.025 * 0.8 * math.exp(-0.05)
+    assert e.derived()["risk_bound"] == pytest.approx(clopper_pearson_upper(20, 719, level), rel=1e-11)
+    ends = [math.log(sum(math.exp(nats) for nats in list(LEVELS)[: k + 1])) for k in range(len(LEVELS))]
+    below, above = ([binomial_level(end + by, 0.1) for end in ends] for by in (-1e-9, 1e-9))
+    assert below[1:] == above[:-1] and above[-1] == 0 and sorted(below, reverse=True) == below
 
 
 def test_best_is_never_far_above_any_of_its_parts_alone():
@@ -133,7 +171,9 @@ def test_best_is_never_far_above_any_of_its_parts_alone():
 @pytest.mark.parametrize(
     ("base", "change", "words"),
     [
-        (BASE, {"bound": "McAll"}, "bound 'McAll'"),
+        (BASE, {"bound": "McAll"}, "bound of the randomised predictor 'McAll'"),
+        (BASE, {"bound": "binomial"}, "bound of the randomised predictor 'binomial'"),
+        (VOTE, {"bound": "binomial"}, "bound of the majority predictor 'binomial'"),
         (BASE, {"predictor": "mean"}, "predictor 'mean'"),
         (BASE, {"catoni": []}, "Catoni"),
         (BASE, {"catoni": [0.0]}, "Catoni"),

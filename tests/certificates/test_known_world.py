@@ -18,6 +18,7 @@ from known_world import (
     empirical,
     failures,
     gaps,
+    picked_failures,
     sample,
     true_risk,
     vote_of,
@@ -25,7 +26,7 @@ from known_world import (
 from scipy import stats
 
 from pacbayes.certificates import certify
-from pacbayes.certificates.evidence import BOUNDS
+from pacbayes.certificates.evidence import BOUNDS, SINGLE_BOUNDS
 from pacbayes.certificates.monte_carlo import independent_errors, vote_errors
 from pacbayes.certificates.single import single_weights
 from pacbayes.networks.divergence import log_ratios
@@ -39,6 +40,7 @@ def allowed(probability: float, runs: int = RUNS) -> int:
 
 # 2 sqrt(m) needs 8 examples, which a class may not have.
 PAIRS = [(m, b) for m in METHODS for b in ("invKL", "exact", "catoni", "best") if (m, b) != ("classes", "invKL")]
+PAIRS.append(("single", "binomial"))
 
 
 @pytest.mark.parametrize(("method", "bound"), PAIRS)
@@ -51,9 +53,21 @@ def test_several_networks_drawn_and_charged_for_hold_at_once():
     assert failures("single", 20, 0.4, "exact", RUNS, tries=4) <= allowed(0.4)
 
 
+@pytest.mark.parametrize("bound", ["exact", "catoni", "binomial", "best"])
+@pytest.mark.parametrize("networks", [1, 3, 40])
+def test_the_network_with_the_fewest_errors(networks, bound):
+    assert picked_failures(networks, bound) <= allowed(0.2, 2000)
+
+
+def test_the_binomial_bound_gives_nothing_away():
+    """The prior's own network: it fails as often as its share of delta allows, but for the steps of whole counts."""
+    assert 0.05 * 2000 < picked_failures(1, "binomial") <= allowed(0.9 * 0.8 * 0.2, 2000)
+
+
 def test_the_counts_bite():
-    """Not all is slack: with few examples and a large delta, Catoni's bound does fail at times."""
+    """Not all is slack: with few examples and a large delta, some bounds do fail at times."""
     assert failures("the theorem alone", 30, 0.5, "catoni", 200) >= 4
+    assert failures("single", 30, 0.5, "binomial", 200) >= 4
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
@@ -106,3 +120,4 @@ def test_whole_certificates(predictor, bound):
 
 def test_every_bound_is_covered():
     assert set(BOUNDS) == {"invKL", "exact", "catoni", "invKL+profile", "exact+profile", "catoni+profile", "best"}
+    assert set(SINGLE_BOUNDS) == {*BOUNDS, "binomial"}

@@ -14,12 +14,12 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from known_world import as_examples, as_network, failures, gaps, sample
+from known_world import as_examples, as_network, failures, gaps, picked_failures, sample
 from mpmath import mpf
 from scipy import stats
 from torch import nn
 
-from pacbayes.bounds import chernoff_upper, kl_inverse, penalty
+from pacbayes.bounds import binomial_level, chernoff_upper, kl_inverse, penalty
 from pacbayes.certificates import certify, evidence, monte_carlo
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import independent_errors
@@ -139,6 +139,11 @@ def coverage() -> None:
     assert failures("the theorem alone", 30, 0.1, "exact", 60) <= stats.binom.isf(1e-8, 60, 0.1)
 
 
+def the_best_of_three() -> None:
+    """Failures of the binomial bound for the network with the fewest errors, against delta."""
+    assert picked_failures(3, "binomial") <= stats.binom.isf(1e-8, 2000, 0.2)
+
+
 def several_draws() -> None:
     """The bound of the third network drawn is above that of the first, all else equal."""
     e = replace(COUNTS, visits=100, draws=1, mc_delta=0.0, limit="none", sampling="once", predictor="single")
@@ -218,6 +223,12 @@ BUGS: dict[str, tuple[object, str, Callable, Callable[[], None]]] = {
     ),
     "scales for nothing": (divergence, "CHANGING", 0.0, profile_of_the_weights),
     "dependent visits as independent": (StochasticNetwork, "forward", shared_forward, independent_visits),
+    "a log ratio for nothing": (
+        evidence,
+        "binomial_level",
+        lambda ratio, delta: binomial_level(0.0, delta),
+        the_best_of_three,
+    ),
     "draws for nothing": (evidence, "draw_share", lambda draw: 1.0, several_draws),
 }
 

@@ -8,7 +8,7 @@ from pacbayes.bounds.majority import vote_rules
 from pacbayes.bounds.misclassification import misclassification_probability
 from pacbayes.bounds.pac_bayes import ERM, OBJECTIVES, McAll, best_lambda, invKL, lbd, penalty, quad
 from pacbayes.bounds.riemann import misclassification_upper
-from pacbayes.bounds.single import draw_share
+from pacbayes.bounds.single import binomial_level, draw_share
 
 __all__ = [
     "CATONI_GRID",
@@ -16,6 +16,7 @@ __all__ = [
     "McAll",
     "OBJECTIVES",
     "best_lambda",
+    "binomial_level",
     "catoni",
     "catoni_parameter",
     "chernoff_upper",

@@ -5,7 +5,8 @@ A *formula* is one PAC-Bayes bound for a risk and a divergence:
 - ``invKL``: the paper's, ``kl_inverse(risk, (KL + log(2 sqrt(m)/delta))/m)``;
 - ``exact``: the same with ``xi(m)`` for ``2 sqrt(m)``;
 - ``catoni``: Catoni's with each C of the prior, at delta shared equally among them, and the least taken;
-- with ``+profile``: the profile KL in place of the KL.
+- with ``+profile``: the profile KL in place of the KL;
+- ``binomial``, for a single network alone: Clopper and Pearson's limit, at :func:`binomial_level`.
 
 A *bound* is one formula, or ``best``: the least of a fixed few, each at its share of delta.
 
@@ -25,7 +26,7 @@ from pacbayes.bounds.catoni import catoni, check_catoni
 from pacbayes.bounds.confidence import chernoff_upper, clopper_pearson_upper
 from pacbayes.bounds.majority import Rule, vote_rules
 from pacbayes.bounds.pac_bayes import check_delta, check_deltas, check_priors, penalty
-from pacbayes.bounds.single import draw_share
+from pacbayes.bounds.single import binomial_level, draw_share
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 
@@ -34,6 +35,9 @@ FORMULAS = ("invKL", "exact", "catoni", "invKL+profile", "exact+profile", "caton
 BEST = {"catoni": 0.9, "exact": 0.05, "exact+profile": 0.05}
 BOUNDS: dict[str, dict[str, float]] = {name: {name: 1.0} for name in FORMULAS} | {"best": BEST}
 """Each bound's formulas and their shares of delta."""
+BEST_SINGLE = {"binomial": 0.5, "catoni": 0.4, "exact": 0.05, "exact+profile": 0.05}
+SINGLE_BOUNDS = BOUNDS | {"binomial": {"binomial": 1.0}, "best": BEST_SINGLE}
+"""The same for a single network."""
 
 LIMITS = {
     "two-sided": "kl_inverse(mean, log(2/mc_delta)/draws), the paper's",
@@ -48,6 +52,14 @@ LOSS_UNIT, EXACT_UNIT = 2**20, 2**40
 
 # The quotient of two floats and a sum of a few may be rounded down by some ulps; this puts them back above.
 _UP = 1 + 1e-15
+
+
+def formulas_of(bound: str, predictor: str) -> dict[str, float]:
+    """The formulas of a predictor's bound, with their shares of delta."""
+    check_one_of("predictor", predictor, PREDICTORS)
+    choices = SINGLE_BOUNDS if predictor == "single" else BOUNDS
+    check_one_of(f"bound of the {predictor} predictor", bound, choices)
+    return choices[bound]
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class Evidence:
         for name, (count, rule, share) in self._counts().items():
             mean, limit = count / (self.visits * self.unit), self._limit(count, share)
             delta = self.delta / self.priors * share * (draw_share(self.draw) if self.predictor == "single" else 1.0)
-            for formula, weight in BOUNDS[self.bound].items():
+            for formula, weight in formulas_of(self.bound, self.predictor).items():
                 value, pen = self._bound(formula, limit, rule.copies, delta * weight)
                 label = " ".join(word for word in (name, formula) if word)
                 parts[label] = (min(1.0, rule.factor * value), mean, limit, pen)
@@ -125,6 +137,10 @@ class Evidence:
             values = check_catoni(self.catoni)
             pen = max(0.0, divergence + math.log(len(values)) - math.log(delta)) / self.m * _UP
             return min(catoni(risk, pen, c) for c in values), pen
+        if constant == "binomial":
+            if not (level := binomial_level(divergence, delta)):
+                return 1.0, (divergence - math.log(delta)) / self.m * _UP
+            return clopper_pearson_upper(self.errors, self.m, level), -math.log(level) / self.m * _UP
         pen = max(0.0, penalty(divergence, self.m, delta, exact=constant == "exact")) * _UP
         return kl_inverse(risk, pen), pen
 
@@ -138,13 +154,9 @@ class Evidence:
         return value
 
     def _check(self) -> None:
-        for name, value, choices in (
-            ("limit", self.limit, LIMITS),
-            ("sampling", self.sampling, DRAWS),
-            ("bound", self.bound, BOUNDS),
-            ("predictor", self.predictor, PREDICTORS),
-        ):
-            check_one_of(name, value, choices)
+        check_one_of("limit", self.limit, LIMITS)
+        check_one_of("sampling", self.sampling, DRAWS)
+        formulas_of(self.bound, self.predictor)
         check_delta(self.delta)
         check_priors(self.priors)
         if self.m < 1:

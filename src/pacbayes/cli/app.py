@@ -109,7 +109,10 @@ def certify(
     run: Run,
     bound: Annotated[
         str,
-        typer.Option(help=f"invKL (the paper's), best (the least of a few, charged for), or {', '.join(_OTHERS)}."),
+        typer.Option(
+            help=f"invKL (the paper's), best (the least of a few, charged for), or {', '.join(_OTHERS)}; for a single "
+            "network also binomial."
+        ),
     ] = "invKL",
     predictor: Annotated[
         str,

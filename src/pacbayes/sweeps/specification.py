@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.bounds.pac_bayes import check_deltas
-from pacbayes.certificates import BOUNDS, PREDICTORS
+from pacbayes.certificates import formulas_of
 from pacbayes.checks import check_one_of, check_type, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
@@ -39,10 +39,7 @@ class Certification:
 
     def __post_init__(self) -> None:
         check_types(self)
-        if self.bound not in BOUNDS or self.predictor not in PREDICTORS:
-            raise InvalidInput(
-                f"[certify] has no bound {self.bound!r} for the predictor {self.predictor!r}: see pacbayes certify -h"
-            )
+        formulas_of(self.bound, self.predictor)
         check_deltas(self.delta, self.mc_delta)
         if min(self.draws, self.test_draws) < 1:
             raise InvalidInput("draws and test_draws must be at least 1")
