@@ -13,7 +13,7 @@ from pacbayes.experiments import experiments, read_results, reproduce, write_tab
 from pacbayes.experiments.runner import append_result
 from pacbayes.experiments.speed import Speed, save_speed
 from pacbayes.runs import RunFolder, verify_run
-from pacbayes.runs.verify import Check
+from pacbayes.runs.check import Check
 
 FIELDS = {
     "experiment", "row", "method", "objective", "schedule", "seed", "m", "kl", "penalty", "empirical_risk",

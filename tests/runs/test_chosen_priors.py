@@ -11,7 +11,7 @@ from pacbayes.certificates import Certificate, ClassCertificate, holdout_bound
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import RunFolder, certify_run, certify_run_classes, train_run, trained_network, verify_run
-from pacbayes.runs.verify import FAILED, PASSED
+from pacbayes.runs.check import FAILED, PASSED
 
 
 def checks(run: RunFolder) -> dict[str, str]:

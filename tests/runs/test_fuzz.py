@@ -19,8 +19,8 @@ from pacbayes.errors import PacBayesError
 from pacbayes.files import strict_json
 from pacbayes.report import write_report
 from pacbayes.runs import Config, RunFolder, certify_run, predict_run, verify_run
+from pacbayes.runs.check import FAILED
 from pacbayes.runs.folder import FILES
-from pacbayes.runs.verify import FAILED
 from pacbayes.runs.weights import bytes_of_weights, read_weights
 
 

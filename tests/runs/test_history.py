@@ -9,8 +9,8 @@ import pytest
 from pacbayes.errors import RunError
 from pacbayes.files import sha256
 from pacbayes.runs import RunFolder, certify_run, predict_run, verify_run
+from pacbayes.runs.check import FAILED
 from pacbayes.runs.history import chain_start, read_chain
-from pacbayes.runs.verify import FAILED
 
 
 def lines_of(run: RunFolder) -> list[bytes]:

@@ -19,7 +19,7 @@ from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.report import write_report
 from pacbayes.runs import RunFolder, certify_run, predict_run, train_run, verify_run
-from pacbayes.runs.verify import FAILED
+from pacbayes.runs.check import FAILED
 
 USES = {
     "verify": verify_run,

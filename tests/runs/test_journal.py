@@ -11,9 +11,9 @@ from pacbayes.errors import RunError
 from pacbayes.files import sha256
 from pacbayes.report import write_report
 from pacbayes.runs import RunFolder, certify_run, predict_run, train_run, verify_run
+from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.folder import FILES
 from pacbayes.runs.journal import EVENTS, read_journal
-from pacbayes.runs.verify import FAILED, OPEN, PASSED
 
 
 def failed(run: RunFolder) -> set[str]:

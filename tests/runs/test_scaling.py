@@ -12,8 +12,8 @@ from pacbayes.errors import InvalidInput, RunError
 from pacbayes.networks.standardisation import moments, standardise
 from pacbayes.report import model_card
 from pacbayes.runs import Config, certify_run, predict_run, train_run, trained_network, verify_run
+from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.folder import training_data
-from pacbayes.runs.verify import FAILED, OPEN, PASSED
 
 
 def write_table(path, m=200, seed=0):

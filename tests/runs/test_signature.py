@@ -14,8 +14,8 @@ from mutations import mangled, mutated_json
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.report import write_report
 from pacbayes.runs import RunFolder, certify_run, certify_run_classes, new_key, sign_run, train_run, verify_run
+from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.journal import read_journal
-from pacbayes.runs.verify import FAILED, OPEN, PASSED
 
 
 def signature(run: RunFolder, key=None) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import pytest
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.runs import RunFolder, certify_run, train_run, verify_run
-from pacbayes.runs.verify import FAILED, OPEN, PASSED
+from pacbayes.runs.check import FAILED, OPEN, PASSED
 
 
 def statuses(run: RunFolder) -> dict[str, str]:

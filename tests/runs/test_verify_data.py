@@ -18,10 +18,10 @@ from pacbayes.certificates.evidence import Evidence
 from pacbayes.data import Data
 from pacbayes.files import sha256, write_atomically
 from pacbayes.runs import RunFolder, certify_run, certify_run_classes, train_run, verify_run
+from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import note, start_journal
-from pacbayes.runs.verify import FAILED, OPEN, PASSED
 
 
 def found(run: RunFolder, **options) -> dict[str, tuple[str, str]]:
@@ -46,7 +46,7 @@ def test_parts_that_overlap_are_found(certified, monkeypatch):
     from pacbayes.data import splits
 
     monkeypatch.setattr(
-        "pacbayes.runs.verify.split_indices",
+        "pacbayes.runs.verify_data.split_indices",
         lambda m, fraction, seed: (np.arange(round(m * fraction)), splits.permutation(m, seed)[round(m * fraction) :]),
     )
     status, detail = found(certified)["split"]

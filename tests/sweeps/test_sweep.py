@@ -17,8 +17,8 @@ from filelock import FileLock
 
 from pacbayes.errors import RunError
 from pacbayes.runs import Config, RunFolder, train_run, verify_run
+from pacbayes.runs.check import FAILED as CHECK_FAILED
 from pacbayes.runs.journal import read_journal
-from pacbayes.runs.verify import FAILED as CHECK_FAILED
 from pacbayes.sweeps import LocalWorkers, Progress, Result, Specification, run_sweep
 from pacbayes.sweeps.results import made_priors
 from pacbayes.sweeps.trial import COMPLETE, FAILED, PRUNED, prior_is_there, train_trial

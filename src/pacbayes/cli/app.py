@@ -37,9 +37,9 @@ from pacbayes.runs import (
     train_run,
     verify_run,
 )
+from pacbayes.runs.check import FAILED
 from pacbayes.runs.journal import check_certified
 from pacbayes.runs.predict import inputs_for, valid_certificate
-from pacbayes.runs.verify import FAILED
 
 app = typer.Typer(
     no_args_is_help=True,

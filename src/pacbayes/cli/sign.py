@@ -9,7 +9,7 @@ import typer
 
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.runs import RunFolder, new_key, sign_run, verify_run
-from pacbayes.runs.verify import FAILED
+from pacbayes.runs.check import FAILED
 
 
 def sign(

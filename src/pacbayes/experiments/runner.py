@@ -21,9 +21,9 @@ from pacbayes.experiments.catalogue import Row
 from pacbayes.files import sha256, write_atomically
 from pacbayes.report.affine import affine_check
 from pacbayes.runs import Config, RunFolder, certify_run, verify_run
+from pacbayes.runs.check import FAILED
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.train import Watch, trained_network, training_run
-from pacbayes.runs.verify import FAILED
 from pacbayes.training.fit import drain
 from pacbayes.training.ordinary import Ordinary
 from pacbayes.training.settings import Settings

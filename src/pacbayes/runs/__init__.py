@@ -1,12 +1,13 @@
 """Runs: a configuration carried out in a folder, then certified, verified and used from it."""
 
 from pacbayes.runs.certify import Evaluation, certify_run, certify_run_classes
+from pacbayes.runs.check import Check
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.predict import predict_run
 from pacbayes.runs.signature import new_key, sign_run
 from pacbayes.runs.train import train_run, trained_network
-from pacbayes.runs.verify import Check, verify_run
+from pacbayes.runs.verify import verify_run
 
 __all__ = [
     "Check",

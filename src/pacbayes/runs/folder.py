@@ -191,6 +191,10 @@ class RunFolder:
     def config(self) -> Config:
         return Config.parse(self.read("config.toml"), self.config_file)
 
+    def single(self, certificate: Certificate) -> dict[str, torch.Tensor] | None:
+        """The weights of the network that the certificate is for, if it is for one."""
+        return self.weights("single") if certificate.predictor == "single" else None
+
     def certificate(self) -> Certificate:
         """The certificate; its shape is checked here, its arithmetic by its own ``check``."""
         if not os.path.lexists(self.certificate_file):

@@ -4,53 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from pacbayes.bounds import CATONI_GRID, catoni_parameter
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.audit import (
-    ERROR_RATE,
     class_faults,
-    contradicted,
-    contradicted_classes,
     network_faults,
-    recount,
     smaller_divergences,
 )
-from pacbayes.data import Data, split_indices
-from pacbayes.data.catalogue import find
-from pacbayes.data.pixels import Pixels
-from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
+from pacbayes.errors import InvalidInput, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
-from pacbayes.networks.standardisation import moments, scaling_of
+from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import FILES, RunFolder, data_record, new_network, same_data
+from pacbayes.runs.folder import FILES, RunFolder, new_network
 from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal, singles_drawn
 from pacbayes.runs.signature import NAME as SIGNATURE
 from pacbayes.runs.signature import check_signature
-from pacbayes.seeds import fresh_seed
-
-PASSED, FAILED, OPEN = "passed", "failed", "not checkable"
+from pacbayes.runs.verify_data import data_checks
 
 HashOf = Callable[[str], str]
 """The SHA-256 of a file of the run, by its name; RunError where it cannot be read."""
-
-# A count of more visits than this is not repeated: the number may be an enemy's.
-_MOST_VISITS = 10**9
-
-
-@dataclass(frozen=True)
-class Check:
-    name: str
-    status: str
-    detail: str
 
 
 def verify_run(
@@ -84,38 +63,24 @@ def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> I
     yield Check("arithmetic", FAILED if faults else PASSED, "; ".join(faults) or "every number follows from the counts")
     for which in ("prior", "posterior"):
         recorded = getattr(certificate, f"{which}_fingerprint")
-        yield _attempt(f"{which} fingerprint", _weights, hash_of, which, recorded)
+        yield attempt(f"{which} fingerprint", _weights, hash_of, which, recorded)
     if certificate.predictor == "single":
-        yield _attempt("single fingerprint", _weights, hash_of, "single", certificate.single_fingerprint)
-        yield _attempt("single draws", _single_draws, run, certificate)
+        yield attempt("single fingerprint", _weights, hash_of, "single", certificate.single_fingerprint)
+        yield attempt("single draws", _single_draws, run, certificate)
     yield from _priors(run, certificate)
     net = None
     try:
         net = run.network(device)
-        yield _attempt("KL", _divergence, run, certificate, net)
+        yield attempt("KL", _divergence, run, certificate, net)
     except PacBayesError as error:
         yield Check("KL", FAILED, str(error))
     else:
         if not run.config().learns_prior:
-            yield _attempt("data-free prior", _data_free, run, certificate, net)
+            yield attempt("data-free prior", _data_free, run, certificate, net)
         yield Check("C", *_catoni(run.config(), certificate, net))
     if os.path.lexists(run.path / "classes.json"):
-        yield _attempt("classes", _classes, run, certificate, net)
-    yield from _data(run, certificate, net, data, recompute and not faults)
-
-
-def _attempt(name: str, check: Callable[..., tuple[str, str]], *arguments: object) -> Check:
-    """The check; failed, with the error's words, if it cannot be made for a fault in the folder."""
-    try:
-        return Check(name, *check(*arguments))
-    except PacBayesError as error:
-        return Check(name, FAILED, str(error))
-
-
-def _equal(recorded: str, found: str, what: str) -> tuple[str, str]:
-    if recorded == found:
-        return PASSED, f"{what} is the one recorded ({found[:16]})"
-    return FAILED, f"{what} gives {found[:16]}, and what was recorded is {recorded[:16] or 'nothing'}"
+        yield attempt("classes", _classes, run, certificate, net)
+    yield from data_checks(run, certificate, net, data, recompute and not faults)
 
 
 # The folder, its journal and its history
@@ -138,7 +103,7 @@ def _folder(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     yield Check("journal", PASSED, f"{len(journal.lines)} lines, each with the hash of the one before")
     recorded = journal.files()
     present = [name for name in FILES if name != JOURNAL and (name in names or name in recorded)]
-    checks = [_attempt(name, _content, hash_of, name, recorded.get(name)) for name in present]
+    checks = [attempt(name, _content, hash_of, name, recorded.get(name)) for name in present]
     if changed := [check for check in checks if check.status == FAILED]:
         yield from changed
     else:
@@ -178,12 +143,12 @@ def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     else:
         lines = sum(expected.values())
         yield Check("history", PASSED, f"{lines} lines, each with the hash of the one before, from config.toml on")
-    yield _attempt("prior in history", _weights, hash_of, "prior", history.prior_fingerprint)
+    yield attempt("prior in history", _weights, hash_of, "prior", history.prior_fingerprint)
     try:
         end = read_journal(run).lines[0].previous
     except PacBayesError:
         return
-    yield Check("end of history", *_equal(end, history.end, "the last line of history.jsonl"))
+    yield Check("end of history", *equal(end, history.end, "the last line of history.jsonl"))
 
 
 def _signature(run: RunFolder, key: Path | None) -> Iterator[Check]:
@@ -207,17 +172,13 @@ def _signature(run: RunFolder, key: Path | None) -> Iterator[Check]:
 
 
 def _weights(hash_of: HashOf, which: str, recorded: str) -> tuple[str, str]:
-    return _equal(recorded, hash_of(f"{which}.safetensors"), f"{which}.safetensors")
+    return equal(recorded, hash_of(f"{which}.safetensors"), f"{which}.safetensors")
 
 
 def _divergence(run: RunFolder, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
-    faults = network_faults(certificate, net, _single(run, certificate))
+    faults = network_faults(certificate, net, run.single(certificate))
     detail = f"recomputed from the two weight files: {certificate.kl:.9g}"
     return (FAILED, "; ".join(faults)) if faults else (PASSED, detail)
-
-
-def _single(run: RunFolder, certificate: Certificate) -> dict[str, torch.Tensor] | None:
-    return run.weights("single") if certificate.predictor == "single" else None
 
 
 def _single_draws(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
@@ -257,12 +218,6 @@ def _classes(run: RunFolder, certificate: Certificate, net: StochasticNetwork | 
     return (FAILED, "; ".join(faults)) if faults else (PASSED, "every bound follows from the counts")
 
 
-def _class_counts(run: RunFolder, net: StochasticNetwork, data: Data) -> tuple[str, str]:
-    issued = ClassCertificate.from_json(run.read("classes.json"), "classes.json")
-    refuted = contradicted_classes(issued, net, data, fresh_seed())
-    return (FAILED, refuted) if refuted else (PASSED, "sizes are those of the data, and fresh visits exceed no count")
-
-
 def _data_free(run: RunFolder, certificate: Certificate, net: StochasticNetwork) -> tuple[str, str]:
     """A data-free prior is the network at its initialisation, which the seed gives."""
     config = run.config()
@@ -274,7 +229,7 @@ def _data_free(run: RunFolder, certificate: Certificate, net: StochasticNetwork)
         torch.allclose(found[name].float(), made[name].float(), rtol=1e-4, atol=1e-5) for name in names
     ):
         # Another machine may round otherwise, but no divergence may hide in that.
-        if faults := smaller_divergences(certificate, net, start, _single(run, certificate)):
+        if faults := smaller_divergences(certificate, net, start, run.single(certificate)):
             return FAILED, "; ".join(faults)
         return PASSED, f"the prior is the initialisation from seed {config.seed}"
     # The version that the record states excuses nothing: whoever forges the one can write the other.
@@ -294,126 +249,3 @@ def _catoni(config: Config, certificate: Certificate, net: StochasticNetwork) ->
     if net.catoni == expected:
         return PASSED, "of Catoni's bound: as config.toml has it"
     return FAILED, "of Catoni's bound: not what config.toml says, so it may have been chosen by the result"
-
-
-# The data
-
-
-def _data(
-    run: RunFolder, certificate: Certificate, net: StochasticNetwork | None, place: str | None, recompute: bool
-) -> Iterator[Check]:
-    try:
-        config = run.config()
-        source = config.with_data_at(place)
-        # No folder makes verification fetch anything.
-        data = find(source.data, "train", folder=source.data_folder or None, download=False)
-        recorded = run.data_record()
-    except MissingData as error:
-        yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error}")
-        return
-    except PacBayesError as error:
-        yield Check("data", FAILED, str(error))
-        return
-    prior_source: Data | Pixels | None = data
-    try:
-        if config.prior_data:
-            prior_source = find(config.prior_data, "train", folder=source.data_folder or None, download=False)
-    except PacBayesError as error:
-        prior_source = None
-        yield Check("prior data", OPEN if isinstance(error, MissingData) else FAILED, f"not at hand: {error}")
-    try:
-        prior, bound = _parts(config, len(data), len(prior_source or ()))
-    except PacBayesError as error:
-        yield Check("data", FAILED, str(error))
-        return
-    fingerprint = data.fingerprint_of(bound)
-    if prior_source is not None:
-        found = {"bound": (len(bound), fingerprint)}
-        if config.learns_prior:
-            found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
-        yield Check("split", *_split(config, prior, bound, same_data(recorded, data_record(data, found))))
-        if config.prior_data:
-            yield Check("prior data", *_others(data.take(bound), prior_source.take(prior)))
-    yield Check("bound data", *_equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
-    yield Check("m", *_equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
-    if net is None:
-        yield Check("Monte Carlo", OPEN, "the count cannot be repeated: there is no network")
-        return
-    if list(data.shape) != recorded["shape"] or data.classes != net.classes:
-        yield Check("Monte Carlo", FAILED, "the count cannot be repeated: the data are not those of the network")
-        return
-    if config.scales(data.shape) and prior_source is not None:
-        yield _attempt("scaling", _scaling, net, prior_source.take(prior))
-    again = data.take(bound) if recompute else None
-    yield _attempt("Monte Carlo", lambda: _count(certificate, net, again, _single(run, certificate)))
-    if again is not None and os.path.lexists(run.path / "classes.json"):
-        yield _attempt("count of classes", _class_counts, run, net, again)
-
-
-def _parts(config: Config, examples: int, of_prior: int) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the two parts: from the seed, or all of the prior's own data and all of the training data."""
-    if config.learns_prior and not config.prior_data:
-        return split_indices(examples, config.prior_fraction, config.seed)
-    return np.arange(of_prior if config.prior_data else 0), np.arange(examples)
-
-
-def _split(config: Config, prior: np.ndarray, bound: np.ndarray, as_recorded: bool) -> tuple[str, str]:
-    both = bound if config.prior_data else np.concatenate([prior, bound])
-    if not np.array_equal(np.sort(both), np.arange(len(both))):
-        return FAILED, "the two parts overlap, or leave examples out"
-    if not as_recorded:
-        return FAILED, f"the parts that seed {config.seed} gives are not those of data.json, or the data are others"
-    if not config.learns_prior:
-        return PASSED, f"none: the prior is data-free, and all {len(bound)} examples enter the bound"
-    if config.prior_data:
-        others = f"the prior is learnt on {len(prior)} other examples, {config.prior_data}"
-        return PASSED, f"none: {others}, and all {len(bound)} examples enter the bound"
-    sizes = f"{len(prior)} examples for the prior, {len(bound)} for the bound"
-    return PASSED, f"{sizes}: disjoint, from seed {config.seed}, and those of data.json"
-
-
-def _others(bound: Data, prior: Data) -> tuple[str, str]:
-    if bound.overlaps(prior):
-        return FAILED, "some of the prior data are among the training data: the prior has seen the bound data"
-    return PASSED, "none of the prior data is among the training data, by their values"
-
-
-def _scaling(net: StochasticNetwork, prior_data: Data) -> tuple[str, str]:
-    """The scaling that the network begins with, against the data that alone may shape it."""
-    layer = scaling_of(net.model)
-    mean, deviation = moments(prior_data)
-    # Another machine's sums may differ in the last digits.
-    allowed = 1e-5 * (mean.abs() + deviation)
-    apart = torch.maximum((layer.mean.cpu() - mean).abs(), (layer.deviation.cpu() - deviation).abs())
-    if bool((apart <= allowed).all()):
-        return PASSED, f"mean and deviation of each feature are those of the {len(prior_data)} prior examples"
-    return FAILED, "the features are not scaled by mean and deviation of the prior data"
-
-
-def _count(
-    certificate: Certificate, net: StochasticNetwork, data: Data | None, single: dict[str, torch.Tensor] | None
-) -> tuple[str, str]:
-    if data is None:
-        return OPEN, "the count was not repeated; --recompute does, where the arithmetic is right"
-    if certificate.loss != "0-1":
-        return FAILED, f"a run is certified for its 0-1 error, and this record is for the loss {certificate.loss!r}"
-    if (refuted := contradicted(certificate, net, data, fresh_seed())) is not None:
-        return FAILED, refuted
-    if certificate.visits * certificate.voters > _MOST_VISITS:
-        return OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated"
-    counts = recount(certificate, net, data, fresh_seed(), single)
-    wrong = [name for name, (recorded, found, allowed) in counts.items() if abs(found - recorded) > allowed]
-    unit = certificate.unit
-    shown = ", ".join(
-        f"{_in_ones(found, unit)} {name.replace('_', ' ')} ({_in_ones(recorded, unit)})"
-        for name, (recorded, found, _) in counts.items()
-    )
-    detail = f"counted again (recorded): {shown}, in {certificate.visits} visits"
-    if certificate.sampling in ("independent", "shared"):
-        detail += f"; right ones are further apart than is allowed with probability {ERROR_RATE:g} at most"
-    return FAILED if wrong else PASSED, detail
-
-
-def _in_ones(count: int, unit: int) -> str:
-    """A count in parts of one, as a number of errors."""
-    return str(count) if unit == 1 else f"{count / unit:.6f}"
