@@ -74,6 +74,64 @@ def test_a_single_network_is_the_draw_of_its_seed():
     assert faults == ["the single network is not the draw from the posterior that seed 3 gives"]
 
 
+def test_weights_that_are_all_rounded_the_same_way_are_no_draw():
+    """Each within a unit or two in its last place: together they would have a density that no draw has."""
+    model = nn.Sequential(nn.Linear(200, 400), nn.ReLU(), nn.Linear(400, 2))
+    net = stochastic(model, 1e6)
+    with torch.no_grad():
+        net.mean.copy_(1000 * torch.randn(len(net.mean)))
+        net.rho.fill_(1e-4 ** (2 / 3))
+    data = as_data((torch.randn(30, 200), torch.arange(30) % 2), classes=2)
+    issued = certify(net, data, predictor="single", bound="best", seed=3)
+    drawn = single_weights(net, 3)
+    single = net.module_state(drawn)
+    assert network_faults(issued, net, single) == []
+    for room, words in ((1.5 * torch.finfo(drawn.dtype).eps, "that of the draw itself"), (1e-5, "not the draw")):
+        moved = drawn + torch.where(drawn >= net.mean, 1.0, -1.0) * room * drawn.abs()
+        forged = net.module_state(moved.detach())
+        low = replace(issued, **recomputed(net, forged))
+        assert low.log_ratio < issued.log_ratio - 1e4
+        assert words in network_faults(low, net, forged)[0]
+
+
+def test_rounding_by_chance_is_allowed():
+    net, _, issued, single = made("single")
+    torch.manual_seed(0)
+    rounded = {k: v * (1 + torch.randint(-1, 2, v.shape) * torch.finfo(v.dtype).eps) for k, v in single.items()}
+    assert network_faults(replace(issued, **recomputed(net, rounded)), net, rounded) == []
+
+
+def test_the_vote_of_many_is_tested_by_the_draws_of_one():
+    net, data, issued, _ = made("majority")
+    for part, errors in (("twice catoni", "errors"), ("pairs catoni", "pair_errors"), ("vote catoni", "vote_errors")):
+        right = replace(issued, voters=1000, part=part)
+        rate = getattr(issued, errors) / issued.visits
+        assert contradicted(replace(right, empirical_risk_bound=1.1 * rate + 0.05), net, data, 5) is None, part
+    for part in ("twice catoni", "pairs catoni"):
+        low = replace(issued, voters=1000, part=part, empirical_risk_bound=0.8 * rate**2)
+        assert "fresh visits" in contradicted(low, net, data, 5)
+
+
+def test_a_rare_class_is_visited_more_often_than_its_share():
+    net, _, _, _ = made("randomised")
+    many = as_data((torch.randn(12_000, 4), torch.arange(12_000) >= 40), classes=2)
+    issued = certify_classes(net, many, draws=24_000, seed=1)
+    assert contradicted_classes(issued, net, many, 5) is None
+    wrong = issued.counts[0][0]
+    assert 20 < wrong <= issued.visits[0] == 80
+    low = [[wrong // 4, wrong // 4], issued.counts[1]]
+    assert "class 0" in contradicted_classes(replace(issued, counts=low), net, many, 5)
+
+
+def test_visits_of_classes_are_shares_of_one_number():
+    net, data, _, _ = made("randomised")
+    for draws in (1, 60, 61, 900, 12_345):
+        assert certify_classes(net, data, draws=draws, seed=1).check() == []
+    issued = certify_classes(net, data, draws=600, seed=1)
+    for visits in ([300, 100_000], [300, 29], [10, 10]):
+        assert "shares of one number" in replace(issued, visits=visits).check()[0]
+
+
 def test_an_unknown_loss_cannot_be_counted_again():
     net, data, issued, _ = made("randomised")
     with pytest.raises(InvalidInput, match="'brier'"):

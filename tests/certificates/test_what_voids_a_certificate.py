@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import weight_norm
 
 from pacbayes import certify, fit, holdout_bound, split, stochastic
 from pacbayes.data import as_data
@@ -197,6 +199,101 @@ def test_lists_in_lists_and_buffers_that_are_not_saved_count_too():
     assert not net.fixed_part_changed()
     net.model.kept["a"][0].seen += 1
     assert net.fixed_part_changed()
+
+
+class Encoder:
+    """No module, and yet it learns."""
+
+    def __init__(self):
+        self.body = nn.Linear(4, 4)
+
+    def __call__(self, x):
+        return self.body(x)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_modules_of_plain_objects_are_found_in_any_mode(mode):
+    net = stochastic(Applied(lambda model, x: model.last(model.first(x))), 0.01)
+    net.model.way = lambda model, x: model.last(model.first(encoder(x)))
+    encoder = Encoder()
+    with pytest.raises(UnsupportedModel, match="has changed|trains outside the KL"), mode():
+        certify(net, noise(), draws=10)
+
+    class Encoded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.last = Encoder(), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.last(self.encoder(x))
+
+    net = stochastic(Encoded(), 0.01)
+    with pytest.raises(UnsupportedModel, match="trains outside the KL"), mode():
+        certify(net, noise(), draws=10)
+    net.model.encoder.body.requires_grad_(False)
+    with mode():
+        certify(net, noise(), draws=10)
+    net.model.encoder.body.weight.data += 1
+    with pytest.raises(UnsupportedModel, match="has changed since the prior was frozen"), mode():
+        certify(net, noise(), draws=10)
+
+
+@pytest.mark.parametrize("start", [torch.zeros(4), np.zeros(4), None])
+def test_what_a_model_keeps_in_plain_attributes_counts(start):
+    model = Applied(lambda model, x: model.last(model.first(x - torch.as_tensor(model.centre, dtype=x.dtype))))
+    model.centre = start
+    net = stochastic(model, 0.01)
+    data = noise()
+    net.model.centre = data.x.mean(0) if isinstance(start, torch.Tensor) else data.x.mean(0).numpy()
+    with pytest.raises(UnsupportedModel, match="another tensor that the model holds has changed"):
+        certify(net, data, draws=10)
+
+
+class Cached(nn.Linear):
+    """Normalises its weight only where a gradient is wanted."""
+
+    cache = None
+
+    def forward(self, x):
+        if self.cache is None or torch.is_grad_enabled():
+            self.cache = nn.functional.normalize(self.weight, dim=1)
+        return nn.functional.linear(x, self.cache.detach(), self.bias)
+
+
+def test_weights_kept_from_pass_to_pass_are_refused():
+    model = nn.Sequential(Cached(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    with pytest.raises(UnsupportedModel, match=r"depends on passes before it|has changed since"):
+        certify(stochastic(model, 0.01), noise(), draws=10)
+    net = stochastic(nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 2)), 0.01)
+    certify(net, noise(), draws=10)
+    with pytest.raises(UnsupportedModel, match="parametrize.cached"), parametrize.cached():
+        certify(net, noise(), draws=10)
+
+
+def test_what_mixes_examples_up_in_large_batches_alone_is_refused():
+    net = stochastic(Applied(lambda model, x: model.last(model.first(x) + (x.mean(0) if len(x) > 64 else 0))), 0.01)
+    certify(net, noise(60), draws=10)
+    with pytest.raises(UnsupportedModel, match="the other examples of the batch"):
+        certify(net, noise(200), draws=10)
+
+
+class Calibrated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, outputs, y):
+        return 1 - self.layer(outputs).softmax(1).gather(1, y[:, None])[:, 0]
+
+
+def test_a_loss_that_learns_is_refused():
+    net, loss = stochastic(nn.Linear(4, 2), 0.01), Calibrated()
+    for fixed in (False, True):
+        with pytest.raises(InvalidInput, match="the loss has weights of its own"):
+            certify(net, noise(), loss=loss.requires_grad_(not fixed), draws=10)
+    free = torch.ones((), requires_grad=True)
+    with pytest.raises(InvalidInput, match="the loss has weights of its own"):
+        certify(net, noise(), loss=lambda outputs, y: free * (outputs.argmax(1) != y), draws=10)
 
 
 def test_what_trains_in_a_closure_is_found():

@@ -38,9 +38,15 @@ def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool 
     return (kl + math.log(2 * math.sqrt(m) / delta)) * (kappa / m)
 
 
+SMALLEST_DELTA = 1e-300
+
+
 def check_delta(delta: float, name: str = "delta") -> None:
     if not 0 < delta < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, and is {delta}")
+    # Smaller floats have fewer digits.
+    if delta < SMALLEST_DELTA:
+        raise InvalidInput(f"{name}, or what is left of it for each prior or part, is below {SMALLEST_DELTA:g}")
 
 
 def check_deltas(delta: float, mc_delta: float) -> None:

@@ -32,6 +32,7 @@ from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
+from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 
@@ -226,6 +227,9 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
             )
     _refuse_a_changed_model(net)
     net.check_examples(data.x)
+    # As many as a count takes at a time: some models mix examples up only where there are many.
+    many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)
+    net.refuse_what_mixes_examples(many, min(8, len(many)))
     net.bounded = True
 
 
@@ -239,6 +243,7 @@ def _has_many_values(data: Data) -> bool:
 def _refuse_a_changed_model(net: StochasticNetwork) -> None:
     if net.fixed_part_changed():
         raise UnsupportedModel(
-            "a buffer or a frozen weight of the model has changed since the prior was frozen: what it learnt is "
-            "outside the KL, and there is no valid certificate"
+            "a buffer, a frozen weight or another tensor that the model holds has changed since the prior was frozen: "
+            "what it learnt is outside the KL, and there is no valid certificate. If it is something that a first pass "
+            "computes and keeps, run the model once before pacbayes.stochastic()"
         )

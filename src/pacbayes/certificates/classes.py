@@ -8,6 +8,7 @@ answered j, and on the diagonal the chance that it is answered wrongly.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -68,6 +69,8 @@ class ClassCertificate:
         k = len(self.m)
         if k < 2 or len(self.visits) != k or [len(row) for row in self.counts] != [k] * k:
             raise InvalidInput("the counts must be a square, with a number of visits and of examples for each row")
+        if not _shared_by_size(self.visits, self.m):
+            raise InvalidInput("the visits of the classes are not shares of one number of draws, by their sizes")
         return [[self._cell(y, j) for j in range(k)] for y in range(k)]
 
     def _cell(self, y: int, j: int) -> float:
@@ -153,7 +156,7 @@ def certify_classes(
     check_seed(seed)
     sizes = data.class_counts()
     counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)
-    visits = [max(size, draws * size // len(data)) for size in sizes]
+    visits = _shares(draws, sizes)
 
     def issued() -> ClassCertificate:
         kl, profile_kl = divergences(net)
@@ -175,3 +178,22 @@ def certify_classes(
     counts.diagonal().copy_(torch.tensor(visits) - counts.diagonal())
     refuse_what_voids_a_bound(net, data)
     return issued()
+
+
+def _shares(draws: int, sizes: Sequence[int]) -> list[int]:
+    """The visits of each class."""
+    return [max(size, draws * size // sum(sizes)) for size in sizes]
+
+
+def _shared_by_size(visits: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether some number of draws gives these visits."""
+    least, most, total = 1, math.inf, sum(sizes)
+    for count, size in zip(visits, sizes, strict=True):
+        if size <= 0 or count < size:
+            if size or count:
+                return False
+            continue
+        if count > size:
+            least = max(least, -(-count * total // size))
+        most = min(most, ((count + 1) * total - 1) // size)
+    return least <= most

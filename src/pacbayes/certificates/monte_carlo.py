@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pacbayes import processes
 from pacbayes.bounds.riemann import misclassification_upper
@@ -52,7 +52,7 @@ def independent_losses(
     net: StochasticNetwork, data: Data, loss: Loss, draws: int, seed: int, progress: Progress | None = None
 ) -> int:
     """As :func:`independent_errors`, for a loss in [0, 1]: its sum in parts of 1/``LOSS_UNIT``, each rounded up."""
-    _refuse_a_loss_of_the_batch(net, data, loss)
+    _refuse_what_is_no_loss(net, data, loss)
 
     def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         return whole_parts(loss(net(x, "independent", generator), y), len(y)).sum()
@@ -82,6 +82,18 @@ def vote_errors(
 
     first, pairs, vote = _totals(net, data, draws, seed, progress, count, (3,)).tolist()
     return first, pairs, vote
+
+
+@torch.no_grad()
+def pair_errors(net: StochasticNetwork, data: Data, voters: int, draws: int, seed: int) -> int:
+    """Visits in which two of that many voters, picked at random with replacement, both err: two draws for each."""
+
+    def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        first, second = (_wrong(net(x, "independent", generator), y) for _ in range(2))
+        same = torch.randint(voters, (len(y),), generator=generator, device=y.device) == 0
+        return (first & (second | same)).sum()
+
+    return int(_totals(net, data, draws, seed, None, count))
 
 
 @torch.no_grad()
@@ -227,9 +239,16 @@ def whole_parts(losses: Tensor, count: int) -> Tensor:
     return (losses * LOSS_UNIT).ceil().long()
 
 
-def _refuse_a_loss_of_the_batch(net: StochasticNetwork, data: Data, loss: Loss) -> None:
+def _refuse_what_is_no_loss(net: StochasticNetwork, data: Data, loss: Loss) -> None:
     x, y = data.x[:8].to(net.mean.device), data.y[:8].to(net.mean.device)
     outputs = net(x, "mean")
+    with torch.inference_mode(False), torch.enable_grad():
+        learns = loss(outputs.clone(), y).requires_grad
+    if learns or (isinstance(loss, nn.Module) and any(True for _ in loss.parameters())):
+        raise InvalidInput(
+            "the loss has weights of its own: it must be a fixed function, since what it learns from the bound data is "
+            "not in the KL"
+        )
     # With wrong labels too, of those that there are: right answers may cost nothing, whatever the batch.
     known = data.y.unique().to(y.device)
     others = known[(torch.searchsorted(known, y) + 1) % len(known)]

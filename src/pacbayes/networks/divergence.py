@@ -50,19 +50,38 @@ def prior_factors(net: StochasticNetwork) -> Tensor:
 
 def log_ratios(net: StochasticNetwork, weights: Tensor) -> tuple[float, float]:
     """``log dQ/dP`` at these weights (a flat vector), for P and, at its cost, for P of the best scales; rounded up."""
-    with torch.no_grad():
-        mean, scale, prior_mean, prior_scale = law(net, net.mean, net.rho, exact=True)
-        weights = weights.to(mean)
-        own = _log_density(net, weights, mean, scale)
-        factors = prior_factors(net)
-        cost = float(torch.where(factors == 1, KEEPING, CHANGING).sum())
-        found = []
-        for other_scale, price in ((prior_scale, 0.0), (prior_scale * _spread(net, factors.sqrt()), cost)):
-            other = _log_density(net, weights, prior_mean, other_scale)
-            # A few roundings for each weight, and those of the sum.
-            slack = 1e-14 * float(own.abs().sum() + other.abs().sum())
-            found.append(float((own - other).sum()) + slack + price)
-    return found[0], found[1]
+    # A few roundings for each weight, and those of the sum.
+    plain, profile = (
+        float((own - other).sum()) + 1e-14 * float(own.abs().sum() + other.abs().sum()) + price
+        for own, other, price in _densities(net, weights)
+    )
+    return plain, profile
+
+
+def rounding_of_log_ratios(net: StochasticNetwork, weights: Tensor, room: Tensor) -> tuple[float, float]:
+    """How far :func:`log_ratios` may be off if each weight is rounded by so much, up or down by chance."""
+
+    def shares(at: Tensor) -> list[Tensor]:
+        return [own - other for own, other, _ in _densities(net, at)]
+
+    here, above, below = (shares(weights.double() + way * room) for way in (0, 1, -1))
+    plain, profile = (
+        6 * float(torch.maximum((up - now).abs(), (down - now).abs()).norm())
+        for now, up, down in zip(here, above, below, strict=True)
+    )
+    return plain, profile
+
+
+@torch.no_grad()
+def _densities(net: StochasticNetwork, weights: Tensor) -> list[tuple[Tensor, Tensor, float]]:
+    """The log densities of each weight under Q and P, and P's price: for P, and for P of the best scales."""
+    mean, scale, prior_mean, prior_scale = law(net, net.mean, net.rho, exact=True)
+    weights = weights.to(mean)
+    own = _log_density(net, weights, mean, scale)
+    factors = prior_factors(net)
+    cost = float(torch.where(factors == 1, KEEPING, CHANGING).sum())
+    scales = ((prior_scale, 0.0), (prior_scale * _spread(net, factors.sqrt()), cost))
+    return [(own, _log_density(net, weights, prior_mean, other), price) for other, price in scales]
 
 
 def _profile(net: StochasticNetwork, law: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrize
 
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
@@ -38,6 +39,11 @@ class Passes:
 
     def run(self, x: Tensor, draw: Draw, moments: MomentsOf, *, conditional: bool) -> tuple[Tensor, ...]:
         """The output alone, or its mean and variance given the hidden weights."""
+        if parametrize._cache_enabled:
+            raise UnsupportedModel(
+                "torch.nn.utils.parametrize.cached() keeps the weights of one pass for the next, which must have a "
+                "draw of its own: do without it"
+            )
         if not self._ready:
             self._prepare(x, moments)
         if draw.sampling == "independent" and self.binding.free:

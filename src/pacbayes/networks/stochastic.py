@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.shaping import forget_data
+from pacbayes.networks.shaping import forget_data, held_aside
 
 # Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
 PROBES = 32
@@ -309,22 +309,52 @@ class StochasticNetwork(nn.Module):
         self._refuse_other_weights(few[:1])
         for count in range(1, min(3, len(few)) + 1):
             self(few[:count], "independent", torch.Generator(self.mean.device).manual_seed(0))
+        self.refuse_what_mixes_examples(few, len(few))
+        self._refuse_what_remembers(few)
+
+    @torch.no_grad()
+    def refuse_what_mixes_examples(self, x: Tensor, probes: int) -> None:
+        """Compare a batch with what its examples, or the first two, give by themselves; so many of them."""
         # Batches of other sizes are computed by other kernels: only in full precision do they agree.
         with full_precision():
-            together, alone = self(few, "mean"), torch.cat([self(one, "mean") for one in few.split(1)])
-            pair = self(few[:2], "mean")
-        allowed = 1e-3 * together.abs() + 1e-4 * together.abs().amax(0).clamp_min(1)
-        for part in (pair, alone):
-            if not bool(((part - together[: len(part)]).abs() <= allowed[: len(part)]).all()):
-                raise UnsupportedModel(
-                    "the model's output for an example depends on the other examples of the batch (a batch "
-                    "normalisation, or an operation over the first axis): there is no valid certificate for it"
-                )
+            some = x[torch.linspace(0, len(x) - 1, probes).long()]
+            whole, pair = self(x, "mean"), self(x[:2], "mean")
+            together = whole[torch.linspace(0, len(x) - 1, probes).long()]
+            alone = torch.cat([self(one, "mean") for one in some.split(1)])
+        if not (_near(alone, together) and _near(pair, whole[:2])):
+            raise UnsupportedModel(
+                "the model's output for an example depends on the other examples of the batch (a batch normalisation, "
+                "or an operation over the first axis): there is no valid certificate for it"
+            )
+
+    def _refuse_what_remembers(self, x: Tensor) -> None:
+        """A pass must depend on its draw alone: not on passes before it, nor on whether gradients are wanted."""
+
+        def shared(seed: int) -> Tensor:
+            generator = torch.Generator(self.mean.device).manual_seed(seed)
+            normals = partial(torch.randn, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+            return self.drawn(x, Draw("shared", normals)).detach()
+
+        with full_precision():
+            first = shared(0)
+            with torch.inference_mode(False), torch.enable_grad():
+                x = x.clone()
+                shared(1)
+                again = shared(0)
+            last = shared(0)
+        if not (_near(again, first) and _near(last, first)):
+            raise UnsupportedModel(
+                "the model's output depends on passes before it, or on whether gradients are wanted: it keeps what it "
+                "has computed from its weights, and each pass has a draw of its own"
+            )
 
     def _refuse_other_weights(self, x: Tensor) -> None:
         """Whatever else trains, in a list or in a closure, would learn outside the KL: the graph of a pass shows it."""
-        with torch.enable_grad():
-            waiting = [self(x, "mean").grad_fn]
+        with torch.inference_mode(False), torch.enable_grad():
+            out = self(x.clone(), "mean")
+        if out.grad_fn is None:
+            raise UnsupportedModel("the model keeps no gradients: nothing shows which weights it was trained by")
+        waiting = [out.grad_fn]
         seen = set()
         while waiting:
             node = waiting.pop()
@@ -411,26 +441,13 @@ class StochasticNetwork(nn.Module):
     def _fixed_fingerprint(self) -> str:
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        for number, module in enumerate(_in_lists(self.model)):
-            own = dict(module.named_parameters()) | dict(module.named_buffers())
-            tensors |= {f"in a list {number}.{name}": t for name, t in own.items()}
-        return _sha256({name: t.detach() for name, t in tensors.items()})
+        return _sha256({name: t.detach() for name, t in [*tensors.items(), *held_aside(self.model)]})
 
 
-def _in_lists(model: nn.Module) -> Iterator[nn.Module]:
-    """Modules that others hold in plain lists, tuples or dicts, and so not as theirs, however deep."""
-    seen = {id(module) for module in model.modules()}
-    waiting: list[Any] = [value for module in model.modules() for value in vars(module).values()]
-    while waiting:
-        value = waiting.pop(0)
-        if not isinstance(value, list | tuple | dict | nn.Module) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, nn.Module):
-            yield value
-            waiting += [inside for module in value.modules() for inside in vars(module).values()]
-        else:
-            waiting += value.values() if isinstance(value, dict) else value
+def _near(part: Tensor, whole: Tensor) -> bool:
+    """The same outputs, but for rounding."""
+    allowed = 1e-3 * whole.abs() + 1e-4 * whole.abs().amax(0).clamp_min(1)
+    return bool(((part - whole).abs() <= allowed).all())
 
 
 def _sum(pieces: list[Tensor]) -> Tensor:
