@@ -33,6 +33,7 @@ from pacbayes.training import Ordinary, Settings, fit, freeze_prior, learn_prior
 
 if TYPE_CHECKING:
     from pacbayes.estimator import CertifiedClassifier
+    from pacbayes.runs.predict import load_single
 
 __all__ = [
     "Audit",
@@ -57,6 +58,7 @@ __all__ = [
     "holdout_bound",
     "learn_prior",
     "load",
+    "load_single",
     "objective",
     "replace_batchnorm",
     "scale_prior",
@@ -70,9 +72,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Only where it is asked for: it needs scikit-learn, which is slow to import.
+    # Only where they are asked for: scikit-learn is slow to import, and few need runs.
     if name == "CertifiedClassifier":
         from pacbayes.estimator import CertifiedClassifier
 
         return CertifiedClassifier
+    if name == "load_single":
+        from pacbayes.runs.predict import load_single
+
+        return load_single
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -223,7 +223,16 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """X, as numbers unless the preprocessing sees to that, and y as numbers of classes."""
         if self._validates_itself():
-            X, y = validate_data(self, X, y, dtype="numeric")
+            try:
+                X, y = validate_data(self, X, y, dtype="numeric")
+            except ValueError as error:
+                if "X contains NaN" not in str(error):
+                    raise
+                # In a pipeline, as scikit-learn advises, it would be fitted on the bound data too.
+                raise InvalidInput(
+                    "Input X contains NaN: give preprocessing=make_pipeline(SimpleImputer(), StandardScaler()), which "
+                    "is fitted on the prior data alone"
+                ) from None
         else:
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)

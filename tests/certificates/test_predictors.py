@@ -169,6 +169,17 @@ def test_hidden_draws_have_no_exact_risk(trained):
         certify(*trained[:2], sampling="exact")
 
 
+def tenth(outputs, y):
+    return (outputs.argmax(-1) != y) * 0.1
+
+
+def test_the_sentence_for_a_loss_is_true_whatever_its_largest_value(trained):
+    net, data = trained
+    issued = certify(net, data, loss=tenth, draws=500, seed=1)
+    assert f"a mean tenth, a loss from 0 to 1, of at most {math.ceil(issued.risk_bound * 1e4) / 1e4:.4f}" in str(issued)
+    assert "errors" not in str(issued)
+
+
 def absolute_loss(outputs, y):
     return 1 - torch.softmax(outputs, -1).gather(-1, y[:, None])[:, 0]
 

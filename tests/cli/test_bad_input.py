@@ -218,11 +218,20 @@ def test_out_below_a_file(pacbayes_main, data_file, tmp_path, tiny):
     assert_one_error_line(pacbayes_main("train", "--data", data, "--out", tmp_path / "file" / "run", *tiny))
 
 
-@pytest.mark.parametrize("flags", [("--epochs", "3"), ("--data", "digits"), ("--overwrite",), ("--config", "c.toml")])
+@pytest.mark.parametrize("flags", [("--epochs", "3"), ("--data", "digits"), ("--overwrite",)])
 def test_resume_takes_no_other_settings(flags, run, pacbayes_main):
     before = contents(run)
     assert_one_error_line(pacbayes_main("train", "--resume", "--out", run, *flags), "--resume")
     assert contents(run) == before
+
+
+def test_resume_takes_the_same_settings(pacbayes_main, data_file, tmp_path, tiny):
+    data, run = data_file(tmp_path / "data.npz"), tmp_path / "run"
+    assert pacbayes_main("train", "--data", data, "--out", run, *tiny).status == 0
+    again = pacbayes_main("train", "--data", data, "--out", run, *tiny, "--resume")
+    assert again.status == 0 and "finished already" in again.out
+    other = pacbayes_main("train", "--data", data, "--out", run, *tiny, "--resume", "--seed", 5)
+    assert_one_error_line(other, "these say otherwise: seed")
 
 
 def test_resume_of_what_is_no_run(pacbayes_main, tmp_path):

@@ -11,8 +11,10 @@ import shutil
 import numpy as np
 import pytest
 
+import pacbayes as pb
 from pacbayes.certificates import Certificate
 from pacbayes.data import load
+from pacbayes.errors import RunError
 from pacbayes.runs import Config
 
 COMMANDS = ("train", "demo", "certify", "verify", "predict", "report", "sign")
@@ -250,6 +252,53 @@ def test_a_majority_vote_and_its_predictions(run, pacbayes_main):
     done = pacbayes_main("predict", run, "digits")
     assert done.status == 0 and "majority vote" in done.err and len(done.out.splitlines()) == 361
     assert pacbayes_main("report", run).status == 0
+
+
+@pytest.mark.parametrize("predictor", ["single", "majority"])
+def test_classes_are_promised_for_no_other_predictor(predictor, run, pacbayes_main):
+    """They are bounds of the randomised classifier: no page shows them beside another's certificate."""
+    draws = ("--draws", 100, "--test-draws", 2)
+    refused = pacbayes_main("certify", run, *draws, "--predictor", predictor, "--classes")
+    assert refused.status == 1 and "leave --predictor away" in refused.err
+    shown = pacbayes_main("certify", run, *draws, "--classes")
+    assert shown.status == 0 and "for the randomised classifier" in shown.out
+    assert "Certified risk of each class" in written_report(run, pacbayes_main)
+    assert pacbayes_main("certify", run, *draws, "--predictor", predictor).status == 0
+    assert "Certified risk of each class" not in written_report(run, pacbayes_main)
+    assert "each class" not in pacbayes_main("card", run).out
+    assert "for the randomised classifier" in pacbayes_main("verify", run).out
+
+
+def written_report(run, pacbayes_main):
+    assert pacbayes_main("report", run).status == 0
+    return (run / "report.html").read_text("utf-8")
+
+
+def test_a_count_that_was_not_repeated_is_no_success(data_file, pacbayes_main, tmp_path, tiny):
+    run = tmp_path / "run"
+    assert pacbayes_main("train", "--data", data_file(tmp_path / "data.npz"), "--out", run, *tiny).status == 0
+    assert pacbayes_main("certify", run, "--draws", 100, "--test-draws", 2).status == 0
+    assert pacbayes_main("verify", run, "--recompute").status == 0
+    gone = pacbayes_main("verify", run, "--data", tmp_path / "typo.npz")
+    assert gone.status == 1 and "typo.npz: no such file" in gone.err
+    (tmp_path / "data.npz").rename(tmp_path / "elsewhere.npz")
+    assert pacbayes_main("verify", run).status == 0
+    missing = pacbayes_main("verify", run, "--recompute")
+    assert missing.status == 1 and "the count was not repeated" in missing.err
+    assert pacbayes_main("verify", run, "--recompute", "--data", tmp_path / "elsewhere.npz").status == 0
+
+
+def test_the_single_network_as_a_module(run, pacbayes_main, tmp_path):
+    with pytest.raises(RunError, match="no certificate of a single network"):
+        pb.load_single(run)
+    assert pacbayes_main("certify", run, "--test-draws", 2, "--predictor", "single").status == 0
+    x = load("digits").x[:50]
+    labels = pb.load_single(run)(x).argmax(1)
+    np.savez(tmp_path / "new.npz", x=x.numpy())
+    predicted = pacbayes_main("predict", run, tmp_path / "new.npz")
+    assert [int(line.split(",")[-1]) for line in predicted.out.splitlines()[1:]] == labels.tolist()
+    page = written_report(run, pacbayes_main)
+    assert "sha256sum RUN/single.safetensors" in page and "sha256sum RUN/posterior.safetensors" not in page
 
 
 def test_classes(run, pacbayes_main):

@@ -38,9 +38,26 @@ def test_a_table_from_training_to_labels(pacbayes_main, tmp_path, tiny):
     assert predicted.status == 0 and len(predicted.out.splitlines()) == 4, predicted.err
     # By the words of the table, and not by numbers of ours.
     assert {line.split(",")[1] for line in predicted.out.splitlines()[1:]} <= {"no", "yes"}
+    # The column of the labels is known.
+    (tmp_path / "elsewhere.csv").write_text((tmp_path / "mine.csv").read_text())
+    assert pacbayes_main("verify", run, "--data", tmp_path / "elsewhere.csv").status == 0
     # Other data in its place are noticed.
     table(tmp_path / "mine.csv", rare=21)
     assert pacbayes_main("verify", run).status == 1
+
+
+def test_copied_rows_are_pointed_out_in_one_line(process, tmp_path, tiny):
+    file = table(tmp_path / "mine.csv", m=300)
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines, *lines[1:]]) + "\n")
+    run = tmp_path / "run"
+    assert process("train", "--data", f"{file}#answer", "--out", run, *tiny).status == 0
+    certified = process("certify", run, "--draws", 60, "--test-draws", 2)
+    warned = [line for line in certified.err.splitlines() if "warning" in line.lower()]
+    assert certified.status == 0 and len(warned) == 2 and all(w.startswith("warning: ") for w in warned), certified.err
+    assert "Warning" not in certified.err
+    verified = process("verify", run)
+    assert verified.status == 0 and verified.out.count("not checkable  copies") == 2, verified.out
 
 
 def test_an_imbalance_is_reported(pacbayes_main, tmp_path, tiny):

@@ -90,10 +90,14 @@ def test_trained_as_by_one_process(pacbayes_main, flags, whole, tmp_path):
             torch.testing.assert_close(together[name], value, rtol=1e-3, atol=1e-4)
 
 
-def test_certificates_do_not_depend_on_the_number_of_processes(pacbayes_main, torchrun, whole, tmp_path):
+@pytest.mark.parametrize("kind", [("--classes",), ("--predictor", "majority", "--voters", 3)])
+def test_certificates_do_not_depend_on_the_number_of_processes(kind, pacbayes_main, torchrun, whole, tmp_path):
     """Whole visits and picked ones, votes, drawn networks, and classes: all files but for the time of issue."""
     found = []
-    options = ("--seed", 7, "--draws", 1234, "--test-draws", 50, "--predictor", "majority", "--voters", 3, "--classes")
+    options = ("--seed", 7, "--draws", 1234, "--test-draws", 50, *kind)
+    written = {"evaluation.json": ["trained", "certified", "evaluated"], "classes.json": ["classes certified"]}
+    if "--classes" not in kind:
+        del written["classes.json"]
     for count in (1, 2, 4):
         path = tmp_path / str(count)
         shutil.copytree(whole, path)
@@ -105,13 +109,13 @@ def test_certificates_do_not_depend_on_the_number_of_processes(pacbayes_main, to
             assert done.out.count("Written:") == 1
         certificate = json.loads((path / "certificate.json").read_bytes())
         assert certificate.pop("time")
-        others = [(path / name).read_bytes() for name in ("evaluation.json", "classes.json")]
+        others = [(path / name).read_bytes() for name in written]
         found.append((certificate, others))
         events = [json.loads(line)["event"] for line in (path / "journal.jsonl").read_bytes().splitlines()]
-        assert events == ["trained", "certified", "evaluated", "classes certified"]
+        assert events == sum(written.values(), [])
         assert pacbayes_main("verify", path, "--recompute").status == 0
     assert found[0] == found[1] == found[2]
-    assert 0 < found[0][0]["vote_errors"] < found[0][0]["errors"] * 3
+    assert found[0][0]["errors"] > 0 and (found[0][0]["vote_errors"] > 0) == ("majority" in kind)
 
 
 def test_a_process_that_dies_ends_the_run_and_another_number_goes_on(started, pacbayes_main, flags, whole, tmp_path):

@@ -36,7 +36,7 @@ def test_data_passes_through():
     data = as_data((X, Y), classes=5, name="mine")
     assert as_data(data) is data and as_data(data, classes=5) is data
     assert (data.classes, data.name) == (5, "mine")
-    with pytest.raises(InvalidInput, match="has 5 classes, not 3"):
+    with pytest.raises(InvalidInput, match="have 5 classes, and the network 3 outputs"):
         as_data(data, classes=3)
 
 

@@ -132,8 +132,8 @@ def test_classes_that_were_made_up_are_found(change, certified, agree):
     assert FAILED not in {status for status, _ in found(certified, recompute=True).values()}
     forged = {
         "no divergence": {"profile_kl": 0.0},
-        "no errors": {"counts": [[0] * 3] * 3, "visits": [10**9] * 3},
-        "more examples": {"m": [1000] * 3},
+        "no errors": {"counts": [[0] * 3] * 3, "visits": [10**8 * size for size in issued.m]},
+        "more examples": {"m": [1000] * 3, "visits": [2000] * 3},
     }[change]
     made_up = dataclasses.replace(issued, **forged)
     dataclasses.replace(made_up, bounds=made_up._recomputed()).save(certified.path / "classes.json")

@@ -13,7 +13,7 @@ from pacbayes.certificates.certify import certify
 from pacbayes.errors import InvalidInput, PacBayesError
 from pacbayes.networks import layers, stochastic
 from pacbayes.networks.distributions import SCALE_FLOOR
-from pacbayes.training import Epoch, Settings, fit
+from pacbayes.training import Checkpoint, Epoch, Settings, fit
 from pacbayes.training.loss import bounded_cross_entropy
 
 OBJECTIVES = ("invKL", "McAll", "quad", "lbd", "ERM")
@@ -106,6 +106,31 @@ def test_the_global_seed_has_no_say(blobs, small_net):
         return net.mean.detach()
 
     assert torch.equal(trained(1), trained(2))
+
+
+def test_a_posterior_that_gets_worse_and_worse_is_the_prior(blobs, small_net, tmp_path):
+    net, data = small_net(), blobs(200)
+    fit(net, data, epochs=20, rate=0.05)
+    net.freeze_prior()
+    start = net.mean.detach().clone()
+    bound_data, options = blobs(200, seed=1), {"epochs": 4, "rate": 50.0, "schedule": "constant"}
+    with pytest.warns(UserWarning, match="no epoch has a bound near"):
+        history = fit(net, bound_data, **options)
+    assert history.kept == -1 and torch.equal(net.mean, start) and net.kl().item() == 0
+    assert min(epoch.bound for epoch in history.epochs) > 0.5
+
+    class Stopped(Exception):
+        pass
+
+    def stop(epoch):
+        if epoch.epoch == 1:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        fit(net, bound_data, checkpoint=Checkpoint(tmp_path / "c"), callback=stop, **options)
+    with pytest.warns(UserWarning, match="no epoch has a bound near"):
+        again = fit(net, bound_data, checkpoint=Checkpoint(tmp_path / "c"), **options)
+    assert again == history and torch.equal(net.mean, start)
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])
@@ -209,6 +234,7 @@ def test_a_stage_on_the_bound_data_does_not_touch_the_prior(blobs, small_net):
     assert certify(net, blobs(32), draws=100, seed=0).prior_fingerprint == prior
 
 
+@pytest.mark.filterwarnings("ignore:no epoch has a bound near")
 @pytest.mark.parametrize("zeroed", ["some", "all"])
 def test_a_prior_whose_deviations_have_gone_to_zero(zeroed, blobs, small_net):
     """ERM shrinks rho towards 0; the divergence and its gradient must stay finite from there."""
@@ -266,6 +292,7 @@ def test_settings_and_options_are_not_mixed(blobs, small_net):
         fit(small_net(), blobs(16), epoch_count=3)
 
 
+@pytest.mark.filterwarnings("ignore:no epoch has a bound near")
 @pytest.mark.parametrize(("floor", "holds"), [(1e-5, False), (SCALE_FLOOR, True)])
 def test_a_posterior_can_be_trained_from_a_prior_whose_deviations_are_gone(floor, holds, blobs, small_net, monkeypatch):
     """ERM leaves such hidden layers; at the paper's rate a lower floor lets the divergence explode."""

@@ -99,6 +99,7 @@ class Certificate:
 
     def __str__(self) -> str:
         shown = f"{self.counted():.0f}" if self.unit == 1 else f"{self.counted():.1f}"
+        what = "errors" if self.loss == "0-1" else "in all"
         limit = "" if self.limit == "none" else f"{self.limit}, "
         draws = {"exact": "computed, no draws", "once": "one network"}.get(
             self.sampling, f"{self.draws} {self.sampling} draws"
@@ -109,7 +110,7 @@ class Certificate:
                 f"<= {percent(self.risk_bound)}",
                 f"{_up(self.risk_bound):.6f}, confidence {-_up(-self.confidence):g}",
             ),
-            ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{shown} errors in {self.visits} visits"),
+            ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{shown} {what} in {self.visits} visits"),
             ("  its upper limit", percent(self.empirical_risk_bound), f"{limit}{draws}"),
             ("KL(Q‖P)", f"{self.kl:.4f}", "nats"),
             (
@@ -138,7 +139,7 @@ class Certificate:
         }.get(self.predictor, "this randomised classifier")
         what = f"errs on at most {percent(self.risk_bound)} of new examples"
         if self.loss != "0-1":
-            what = f"has a mean {self.loss} of at most {percent(self.risk_bound)} of its largest value on new examples"
+            what = f"has a mean {self.loss}, a loss from 0 to 1, of at most {_up(self.risk_bound):.4f} on new examples"
         return f"With probability at least {confidence_percent(self.confidence)} over the draw of {over}, {who} {what}."
 
     def evidence(self) -> Evidence:

@@ -29,11 +29,12 @@ from pacbayes.certificates.monte_carlo import (
 )
 from pacbayes.certificates.single import single_file, single_weights
 from pacbayes.data import Data, as_data
+from pacbayes.data.dataset import Trace
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.memory import chunk_size
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 
 # The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
@@ -84,6 +85,7 @@ def certify(
     The draws are fresh unless a ``seed`` is given. Neither a seed, nor delta and mc_delta, nor one of several
     certificates of the same network may be chosen by the result.
     """
+    check_stochastic(net)
     data = as_data(data, classes=net.classes)
     if predictor == "single":
         sampling, draws, budget = "once", 1, None
@@ -96,6 +98,8 @@ def certify(
     if limit is None:
         whole = sampling == "independent" and loss is None
         limit = "two-sided" if bound == "invKL" else "clopper-pearson" if whole else "one-sided"
+    if loss is not None and not callable(loss):
+        raise InvalidInput(f"the loss must be a function of outputs and labels, and is {loss!r}")
     if loss is not None and (sampling != "independent" or predictor != "randomised"):
         raise InvalidInput("a loss of one's own is for the randomised predictor, with independent draws")
     visits = draws if sampling == "independent" else draws * len(data) if sampling == "shared" else len(data)
@@ -205,32 +209,44 @@ def versions() -> dict[str, str]:
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if data.repeats:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
-    # Few distinct inputs recur by themselves, if their features have few values; hundreds that all recur were copied.
-    if data.copies > _COPIES * len(data) and (len(data) - data.copies >= _DISTINCT or _has_many_values(data)):
-        warnings.warn(
-            f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
-            "does, m counts examples that were never drawn, the prior may have seen others of the same, and there is "
-            "no valid certificate: take the copies out before the split",
-            stacklevel=3,
-        )
+    if words := copies_among(data):
+        warnings.warn(words, stacklevel=3)
     if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
     for prior_data in net.prior_trained_on:
-        if (twins := data.copied_from(prior_data)) > _TWINS * len(data):
-            warnings.warn(
-                f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody "
-                "copied them before the split, as oversampling does, there is no valid certificate: copy after it, and "
-                "in the prior data alone",
-                stacklevel=3,
-            )
+        if words := copies_of(prior_data, data):
+            warnings.warn(words, stacklevel=3)
     _refuse_a_changed_model(net)
     net.check_examples(data.x)
     # As many as a count takes at a time: some models mix examples up only where there are many.
     many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)
     net.refuse_what_mixes_examples(many, min(8, len(many)))
     net.bounded = True
+
+
+def copies_among(data: Data) -> str | None:
+    """What to say where many of the examples are copies of each other."""
+    # Few distinct inputs recur by themselves, if their features have few values; hundreds that all recur were copied.
+    if data.copies <= _COPIES * len(data) or (len(data) - data.copies < _DISTINCT and not _has_many_values(data)):
+        return None
+    return (
+        f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
+        "does, m counts examples that were never drawn, the prior may have seen others of the same, and there is no "
+        "valid certificate: take the copies out before the split"
+    )
+
+
+def copies_of(prior_data: Data | Trace, data: Data) -> str | None:
+    """What to say where many of the examples are copies of some that the prior has seen."""
+    if (twins := data.copied_from(prior_data)) <= _TWINS * len(data):
+        return None
+    return (
+        f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody copied "
+        "them before the split, as oversampling does, there is no valid certificate: copy after it, and in the prior "
+        "data alone"
+    )
 
 
 def _has_many_values(data: Data) -> bool:

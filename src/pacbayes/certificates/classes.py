@@ -96,7 +96,8 @@ class ClassCertificate:
         """A line for each class, which may have a name."""
         names = [f"class {name}" if name.isdigit() else name for name in names or map(str, range(len(self.m)))]
         wide = max(map(len, names))
-        lines = [f"With probability at least {self.confidence()} over the draw of the data, all at once:"]
+        over = f"With probability at least {self.confidence()} over the draw of the data"
+        lines = [f"{over}, all at once for the randomised classifier:"]
         for y, row in enumerate(self.bounds):
             worst, answer = max((value, j) for j, value in enumerate(row) if j != y)
             seen = f"{100 * self.counts[y][y] / self.visits[y]:.2f} % seen" if self.visits[y] else "none seen"

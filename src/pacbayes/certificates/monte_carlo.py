@@ -231,6 +231,8 @@ def exact_errors(net: StochasticNetwork, data: Data) -> int:
 
 def whole_parts(losses: Tensor, count: int) -> Tensor:
     """Losses in [0, 1], rounded up to parts of 1/``LOSS_UNIT``."""
+    if not isinstance(losses, Tensor):
+        raise InvalidInput(f"the loss must give a tensor, and gave a {type(losses).__name__}")
     if losses.shape != (count,):
         raise InvalidInput(f"the loss must give one value for each of {count} examples, and gave {tuple(losses.shape)}")
     losses = losses.double()
@@ -243,8 +245,8 @@ def _refuse_what_is_no_loss(net: StochasticNetwork, data: Data, loss: Loss) -> N
     x, y = data.x[:8].to(net.mean.device), data.y[:8].to(net.mean.device)
     outputs = net(x, "mean")
     with torch.inference_mode(False), torch.enable_grad():
-        learns = loss(outputs.clone(), y).requires_grad
-    if learns or (isinstance(loss, nn.Module) and any(True for _ in loss.parameters())):
+        value = loss(outputs.clone(), y)
+    if getattr(value, "requires_grad", False) or (isinstance(loss, nn.Module) and any(True for _ in loss.parameters())):
         raise InvalidInput(
             "the loss has weights of its own: it must be a fixed function, since what it learns from the bound data is "
             "not in the KL"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+import warnings
 from typing import NoReturn
 
 import torch
@@ -14,6 +15,8 @@ from pacbayes.cli.app import app
 from pacbayes.cli.progress import printable
 from pacbayes.errors import PacBayesError
 
+_warned: set[str] = set()
+
 
 def main() -> None:
     """Run a command; what the user can put right is one line and exit status 1, never a traceback."""
@@ -21,6 +24,7 @@ def main() -> None:
         # A terminal that does not know a character shows another.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         app()
     except PacBayesError as error:
@@ -34,6 +38,13 @@ def main() -> None:
         _fail("there is not enough memory for this")
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """One line, once, without the place in the code."""
+    if str(message) not in _warned and processes.first():
+        _warned.add(str(message))
+        print(f"warning: {message}", file=sys.stderr)
 
 
 def _fail(message: str) -> NoReturn:

@@ -24,7 +24,7 @@ from pacbayes.cli.sign import sign
 from pacbayes.cli.store import store
 from pacbayes.cli.sweep import sweep
 from pacbayes.cli.train import train
-from pacbayes.errors import InvalidInput
+from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import write_atomically
 from pacbayes.report import write_report
 from pacbayes.runs import (
@@ -37,7 +37,7 @@ from pacbayes.runs import (
     train_run,
     verify_run,
 )
-from pacbayes.runs.check import FAILED
+from pacbayes.runs.check import FAILED, PASSED
 from pacbayes.runs.journal import check_certified
 from pacbayes.runs.predict import inputs_for, valid_certificate
 
@@ -170,6 +170,8 @@ def certify(
         folder = RunFolder.open(run)
         if table and predictor != "randomised":
             raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
+        if classes and predictor != "randomised":
+            raise InvalidInput("--classes certifies the randomised classifier: leave --predictor away")
         if draws is not None and budget is not None:
             raise InvalidInput("--budget decides the number of draws: leave --draws away, or --budget")
         draws = draws or DRAWS
@@ -201,7 +203,8 @@ def verify(
     """Check a certificate: all that can be proved from the folder and the data.
 
     Every file is what the run wrote; numbers, fingerprints, split, history and KL follow from each other. Each check
-    is passed, failed, or not checkable and why. Exit status 0 only if none failed.
+    is passed, failed, or not checkable and why. Exit status 0 only if none failed, and with --recompute only if the
+    count was repeated.
     """
     checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute, data=data, key=key, device=device)
     for check in checks:
@@ -210,6 +213,8 @@ def verify(
     print("; ".join(f"{count} {status}" for status, count in counts.items()))
     if counts[FAILED]:
         sys.exit(1)
+    if recompute and not any((check.name, check.status) == ("Monte Carlo", PASSED) for check in checks):
+        raise RunError("the count was not repeated, as --recompute asks: see above why")
 
 
 @app.command()

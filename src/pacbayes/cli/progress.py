@@ -72,7 +72,7 @@ class TrainingBar:
         if errors.is_terminal:
             self.bar.stop()
         if kind is KeyboardInterrupt:
-            errors.print("interrupted; the run goes on with --resume", highlight=False)
+            errors.print("interrupted; the same command with --resume goes on", highlight=False)
 
     def __call__(self, stage: str, total: int, epoch: Epoch) -> None:
         numbers = f"risk {epoch.risk:.4f}"

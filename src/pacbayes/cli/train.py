@@ -167,10 +167,10 @@ def train(
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value not in (None, {})}
     with together():
-        if resume and (given or config is not None or overwrite):
-            raise InvalidInput(
-                "--resume goes on with the run's own configuration: leave out --overwrite and all that sets another"
-            )
+        if resume and overwrite:
+            raise InvalidInput("--resume goes on with the run that --overwrite would begin anew: leave one of them out")
+        if resume:
+            _refuse_another(out, None if config is None else Config.read(config), given)
         settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
         finished = resume and RunFolder(out).weights_file("posterior").is_file()
         log = None if tensorboard is None or not processes.first() else TensorBoardLog(tensorboard)
@@ -196,6 +196,21 @@ def train(
                     log.close()
         what = "It was finished already" if finished else "Trained"
         print(f"{what}: {run.path}. Next: pacbayes certify {run.path}")
+
+
+def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> None:
+    """A run goes on with its own configuration, which the command may repeat."""
+    if not given and config is None:
+        return
+    own = RunFolder.open(out, finished=False).config()
+    others = [name for name, value in given.items() if own.with_options({name: value}) != own]
+    if config is not None and config.with_options(given) != own:
+        others.append("config")
+    if others:
+        raise InvalidInput(
+            f"--resume goes on with the configuration in {out / 'config.toml'}, and these say otherwise: "
+            f"{', '.join(others)}"
+        )
 
 
 def _show(config: Config | None, data: SplitData) -> None:

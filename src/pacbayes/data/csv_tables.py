@@ -76,7 +76,9 @@ def _table(
             return _parse(file, label, features, labelled)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not in UTF-8: save it so ({error})") from error
+    except (csv.Error, OSError) as error:
         raise DataError(f"{path}: not a readable .csv file ({error})") from error
 
 

@@ -225,7 +225,9 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     """
     if isinstance(data, Data):
         if classes is not None and classes != data.classes:
-            raise InvalidInput(f"the data has {data.classes} classes, not {classes}")
+            raise InvalidInput(
+                f"the data have {data.classes} classes, and the network {classes} outputs: it needs one for each class"
+            )
         return data
     class_names: tuple[str, ...] = ()
     if (arrays := arrays_of(data)) is not None:

@@ -300,6 +300,8 @@ class StochasticNetwork(nn.Module):
             if isinstance(error, PacBayesError):
                 raise
             shape, said = list(x.shape[1:]), str(error).splitlines()[0]
+            if "FloatTensor" in said and "Long" in said:
+                said += "; inputs are float32, so the model must turn tokens into whole numbers itself: x.long()"
             raise InvalidInput(f"the model does not take examples of shape {shape}: {said}") from None
 
     @torch.no_grad()
@@ -442,6 +444,13 @@ class StochasticNetwork(nn.Module):
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
         return _sha256({name: t.detach() for name, t in [*tensors.items(), *held_aside(self.model)]})
+
+
+def check_stochastic(net: object) -> None:
+    if not isinstance(net, StochasticNetwork):
+        raise InvalidInput(f"a stochastic network is needed, not a {type(net).__name__}: pacbayes.stochastic(model)")
+    if net.classes < 2:
+        raise UnsupportedModel(f"the output layer, {net.output_layer.name}, has 1 output: it needs one for each class")
 
 
 def _near(part: Tensor, whole: Tensor) -> bool:

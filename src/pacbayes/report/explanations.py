@@ -68,7 +68,7 @@ _MEANINGS = {
     "What it is about": {
         "objective": "What the posterior was trained to minimise. The bound holds whatever it was.",
         "prior_fingerprint": "SHA-256 of prior.safetensors.",
-        "posterior_fingerprint": "SHA-256 of posterior.safetensors: the classifier that is certified.",
+        "posterior_fingerprint": "SHA-256 of posterior.safetensors: the law that weights are drawn from.",
         "single_fingerprint": "SHA-256 of single.safetensors: the single network that is certified, if one is.",
         "bound_data_fingerprint": "SHA-256 of the bound data.",
         "versions": "The software that issued the certificate.",

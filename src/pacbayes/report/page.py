@@ -42,7 +42,7 @@ def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
     evaluation = read_evaluation(run.path / "evaluation.json")
     config = run.config()
     stages = read_history(run.history_file)
-    kept = _kept(stages["posterior"], config) if "posterior" in stages else None
+    kept = _kept(stages["posterior"], config, certificate) if "posterior" in stages else None
     decomposed = decomposition_svg(certificate, evaluation)
     classes = read_classes(run, certificate)
     seen = _examined(run, certificate, data)
@@ -83,8 +83,10 @@ def render(template: str, **values: Any) -> bytes:
 
 
 def read_classes(run: RunFolder, certificate: Certificate) -> ClassCertificate | None:
-    """The certificate of the classes, if there is one; one that does not hold for this network is refused."""
+    """The certificate of the classes, if there is one for this predictor; one that does not hold is refused."""
     path = run.path / "classes.json"
+    if certificate.predictor != "randomised":
+        return None  # it is for the randomised classifier
     if not os.path.lexists(path):
         return None
     classes = ClassCertificate.from_json(run.read("classes.json"), str(path))
@@ -104,8 +106,10 @@ def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Exa
         return None
 
 
-def _kept(epochs: list[Epoch], config: Config) -> int:
-    """The epoch whose weights are the posterior: the first of the smallest bound, or the last."""
+def _kept(epochs: list[Epoch], config: Config, certificate: Certificate) -> int | None:
+    """The epoch whose weights are the posterior: the first of the smallest bound, or the last; none, if it is P."""
+    if certificate.kl == 0:
+        return None
     if config.posterior.keeps_last:
         return len(epochs) - 1
     return min(range(len(epochs)), key=lambda number: epochs[number].bound)

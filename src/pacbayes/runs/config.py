@@ -166,6 +166,9 @@ class Config:
         if place is None:
             return self
         published = self.data in dict(available())
+        column = self.data.partition("#")[2]
+        if column and not published and "#" not in place:
+            place = f"{place}#{column}"  # of the labels in a table, or the size of images
         return self.with_options({"data_folder" if published else "data": place})
 
     def _stage(self, name: str, values: Any) -> Settings | Ordinary | None:

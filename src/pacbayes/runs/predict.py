@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.single import flat_weights
@@ -18,7 +19,7 @@ from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.memory import chunk_size
-from pacbayes.runs.folder import RunFolder
+from pacbayes.runs.folder import RunFolder, new_model
 from pacbayes.runs.journal import EVENTS, check_files
 from pacbayes.seeds import check_seed, fresh_seed
 
@@ -72,10 +73,30 @@ def predict_run(run: RunFolder, inputs: Inputs, seed: int | None = None, device:
     if certificate is not None and certificate.predictor == "majority":
         voters = certificate.voters
     if certificate is not None and certificate.predictor == "single":
-        if sha256(run.read("single.safetensors")) != certificate.single_fingerprint:
-            raise RunError(f"{run.weights_file('single')} is not the network that the certificate is for")
-        net, sampling = net.at(flat_weights(net, run.weights("single"))), "mean"
+        net, sampling = net.at(flat_weights(net, _single(run, certificate))), "mean"
     return voted(net, inputs, sampling, voters, seed)
+
+
+def load_single(run: str | os.PathLike[str]) -> nn.Module:
+    """The certified single network of a run folder, as an ordinary module on the CPU.
+
+    ``pacbayes certify RUN --predictor single`` draws it. It takes inputs as the training data had them: where they
+    were scaled, its first layer does that.
+    """
+    folder = RunFolder.open(Path(run))
+    certificate = valid_certificate(folder)
+    if certificate is None or certificate.predictor != "single":
+        raise RunError(f"{folder.path} has no certificate of a single network: 'pacbayes certify --predictor single'")
+    record = folder.data_record()
+    model = new_model(folder.config().with_options({"device": "cpu"}), tuple(record["shape"]), record["classes"])
+    model.load_state_dict(_single(folder, certificate))
+    return model.eval()
+
+
+def _single(run: RunFolder, certificate: Certificate) -> dict[str, Tensor]:
+    if sha256(run.read("single.safetensors")) != certificate.single_fingerprint:
+        raise RunError(f"{run.weights_file('single')} is not the network that the certificate is for")
+    return run.weights("single")
 
 
 @torch.no_grad()

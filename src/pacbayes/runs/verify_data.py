@@ -10,6 +10,7 @@ import torch
 
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.audit import ERROR_RATE, contradicted, contradicted_classes, recount
+from pacbayes.certificates.certify import copies_among, copies_of
 from pacbayes.data import Data, split_indices
 from pacbayes.data.catalogue import find
 from pacbayes.data.pixels import Pixels
@@ -35,6 +36,8 @@ def data_checks(
         data = find(source.data, "train", folder=source.data_folder or None, download=False)
         recorded = run.data_record()
     except MissingData as error:
+        if place is not None:
+            raise  # whoever says where they are does not mean nowhere
         yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error}")
         return
     except PacBayesError as error:
@@ -60,6 +63,11 @@ def data_checks(
         yield Check("split", *_split(config, prior, bound, same_data(recorded, data_record(data, found))))
         if config.prior_data:
             yield Check("prior data", *_others(data.take(bound), prior_source.take(prior)))
+        if isinstance(data, Data) and isinstance(prior_source, Data):
+            examples = data.take(bound)
+            found_copies = [copies_among(examples)]
+            found_copies += [copies_of(prior_source.take(prior), examples)] if len(prior) else []
+            yield from (Check("copies", OPEN, words) for words in found_copies if words)
     yield Check("bound data", *equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
     yield Check("m", *equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
     if net is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -14,13 +15,16 @@ from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, NonFinite
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.engine import Engine, engine_for
 from pacbayes.training.settings import Settings, learning_rates
 from pacbayes.training.stage import WATCHED, Stage
 
 Result = TypeVar("Result")
+
+# Where no epoch is better than the start there may be nothing to gain; where all are far worse, something went wrong.
+_FAR_ABOVE = 1.2
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class History:
 
     epochs: tuple[Epoch, ...]
     kept: int
+    """-1 where none was better than the weights that training began with, which are back then."""
 
 
 def fit(
@@ -101,6 +106,7 @@ def fitting(
 
     ``of`` says what a checkpoint is of, if not of these data and this network's prior.
     """
+    check_stochastic(net)
     data = as_data(data, classes=net.classes)
     check_fit(net, data, settings)
     net.objective = settings.objective
@@ -109,12 +115,13 @@ def fitting(
     engine = engine_for(stage)
     best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
-    kept = 0
+    kept, least = -1, math.inf
 
     def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
-        nonlocal best, kept
+        nonlocal best, kept, least
         epochs.extend(Epoch(**line) for line in note["epochs"])
-        kept = epochs[note["kept"]].epoch
+        kept = range(-1, len(epochs))[note["kept"] + 1]
+        least = epochs[kept].bound if kept >= 0 else note["start"]
         stage.load(tensors)
         best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
 
@@ -128,6 +135,9 @@ def fitting(
 
     rates = learning_rates(settings)
     good = stage.state()
+    if not epochs and not settings.keeps_last and settings.evaluate == "pass":
+        # The weights as they are: they cost nothing, and where the rate is too large they are the best.
+        best, least = {name: good[name] for name in ("mean", "rho")}, _bound_at_start(stage, engine)
     for number in range(len(epochs), len(rates)):
         engine.epoch(number, rates[number])
         yield
@@ -141,18 +151,34 @@ def fitting(
                 "Try a smaller rate, a larger prior variance, or inputs of size about 1"
             ) from None
         good = stage.state()
-        if settings.keeps_last or not best or epochs[-1].bound < epochs[kept].bound:
-            best, kept = {name: good[name] for name in ("mean", "rho")}, number
+        if settings.keeps_last or not best or epochs[-1].bound < least:
+            best, kept, least = {name: good[name] for name in ("mean", "rho")}, number, epochs[-1].bound
         if checkpoint is not None and (checkpoint.due() or number + 1 == len(rates)):
             tensors = good | ({f"best_{name}": t for name, t in best.items()} if kept != number else {})
             note = {"of": identity, "epochs": [asdict(e) for e in epochs], "kept": kept}
+            note |= {"start": least} if kept < 0 else {}
             checkpoint.save(tensors, note)
         if callback is not None:
             callback(epochs[-1])
     with torch.no_grad():
         net.mean.copy_(best["mean"])
         net.rho.copy_(best["rho"])
+    if kept < 0 and min(epoch.bound for epoch in epochs) > _FAR_ABOVE * least:
+        warnings.warn(
+            f"no epoch has a bound near the {least:.4f} that training began with, so the weights are back where they "
+            "were: try a smaller rate",
+            stacklevel=2,
+        )
     return History(tuple(epochs), kept)
+
+
+def _bound_at_start(stage: Stage, engine: Engine) -> float:
+    with torch.no_grad():
+        divergence = float(stage.divergence_at(stage.net.mean, stage.net.rho, exact=True))
+    risk = engine.risk()
+    if not math.isfinite(risk):
+        return math.inf
+    return kl_inverse(min(max(risk, 0.0), 1.0), penalty(divergence, stage.m, stage.settings.delta))
 
 
 def _record(stage: Stage, engine: Engine, number: int, rate: float) -> Epoch:
