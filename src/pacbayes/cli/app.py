@@ -208,7 +208,7 @@ def verify(
     """
     checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute, data=data, key=key, device=device)
     for check in checks:
-        print(printable(f"{check.status:<14} {check.name:<22} {check.detail}"))
+        print_lines(f"{check.status:<14} {check.name:<22} {check.detail}", hanging=38)
     counts = Counter(check.status for check in checks)
     print("; ".join(f"{count} {status}" for status, count in counts.items()))
     if counts[FAILED]:
@@ -301,7 +301,10 @@ def _certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Eval
     before = {path.name for path in run.own_files()}
     with fraction_bar("certifying") as progress:
         certificate, evaluation = certify_run(run, progress=progress, **options)
-    print(f"{certificate}\n{_beside(evaluation)}\nWritten: {run.certificate_file}")
+    sentence, _, numbers = str(certificate).partition("\n")
+    print_lines(sentence)
+    print_lines(f"{numbers}\n{_beside(evaluation)}", hanging=34)
+    print(f"\nWritten: {run.certificate_file}")
     if run.certificate_file.name in before:
         gone = sorted(before - {path.name for path in run.own_files()})
         more = f", and {', '.join(gone)}, made from that one, is gone" if gone else ""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
@@ -34,10 +37,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:2000])
 
 
-def print_lines(text: str) -> None:
-    """Lines of the output proper, in words that may be somebody else's."""
-    for line in text.splitlines():
-        print(printable(line))
+def print_lines(text: str, hanging: int = 0) -> None:
+    """Lines of the output proper, in words that may be somebody else's.
+
+    On a terminal long ones are broken between words, and go on in this column.
+    """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    indent = " " * min(hanging, width // 2)
+    for line in map(printable, text.splitlines()):
+        print("\n".join(textwrap.wrap(line, width, subsequent_indent=indent)) if 20 < width < len(line) else line)
 
 
 def check_out(out: Path | None, *taken: Path) -> None:

@@ -167,7 +167,7 @@ def fitting(
         warnings.warn(
             f"no epoch has a bound near the {least:.4f} that training began with, so the weights are back where they "
             "were: try a smaller rate",
-            stacklevel=2,
+            stacklevel=4,  # whoever called fit
         )
     return History(tuple(epochs), kept)
 
