@@ -265,7 +265,10 @@ def test_classes_are_promised_for_no_other_predictor(predictor, run, pacbayes_ma
     assert "Certified risk of each class" in written_report(run, pacbayes_main)
     assert pacbayes_main("certify", run, *draws, "--predictor", predictor).status == 0
     assert "Certified risk of each class" not in written_report(run, pacbayes_main)
-    assert "each class" not in pacbayes_main("card", run).out
+    card = pacbayes_main("card", run).out
+    assert "each class" not in card
+    # And none of several certificates is shown without a word about the others.
+    assert "the last of 3 for this run" in card and "the last of 3 certificates" in (run / "report.html").read_text()
     assert "for the randomised classifier" in pacbayes_main("verify", run).out
 
 

@@ -10,7 +10,7 @@ from pacbayes.report.decomposition import comparisons, decomposition
 from pacbayes.report.page import read_classes
 from pacbayes.report.records import read_evaluation
 from pacbayes.runs import Config, RunFolder
-from pacbayes.runs.journal import check_certified
+from pacbayes.runs.journal import certificates_issued, check_certified
 
 _PREDICTORS = {
     "randomised": "Randomised: each prediction uses a fresh draw of the weights from the posterior.",
@@ -83,7 +83,7 @@ def model_card(run: RunFolder) -> str:
         "```",
         "",
         f"The certified weights, `{weights}.safetensors`, have SHA-256 {_code(fingerprint)}.",
-        f"The certificate was issued {_code(certificate.time)}.",
+        f"The certificate was issued {_code(certificate.time)}.{_others(certificates_issued(run))}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -109,6 +109,12 @@ def _classes(classes: ClassCertificate, names: list[str]) -> list[str]:
         "",
         *_table(("class", "bound examples", "answered wrongly"), rows),
     ]
+
+
+def _others(issued: int) -> str:
+    if issued == 1:
+        return ""
+    return f" It is the last of {issued} for this run: none of them holds if it was chosen by its result."
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

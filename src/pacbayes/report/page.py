@@ -20,7 +20,7 @@ from pacbayes.report.explanations import explained
 from pacbayes.report.records import read_evaluation, read_history
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
 from pacbayes.runs import Config, RunFolder
-from pacbayes.runs.journal import note
+from pacbayes.runs.journal import certificates_issued, note
 from pacbayes.training import Epoch
 
 
@@ -50,6 +50,7 @@ def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
     return render(
         "page.html",
         certificate=certificate,
+        issued=certificates_issued(run),
         risk_bound=percent(certificate.risk_bound),
         decomposition=decomposed,
         bounds=bars_svg("bounds", "Bounds for the same counts", bounds_bars(certificate, evaluation)),

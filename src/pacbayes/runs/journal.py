@@ -70,6 +70,14 @@ class Journal:
         return [line.risk_bound for line in self.lines if line.risk_bound is not None]
 
 
+def certificates_issued(run: RunFolder) -> int:
+    """How many there have been, the present one among them; 1 where no journal says."""
+    try:
+        return max(1, len(read_journal(run).risk_bounds()))
+    except RunError:
+        return 1
+
+
 def read_journal(run: RunFolder) -> Journal:
     """The journal, if every line is what was written and follows from the one before."""
     if not (run.path / NAME).exists():

@@ -15,6 +15,7 @@ from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, NonFinite
+from pacbayes.networks.distributions import scale_of
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.engine import Engine, engine_for
@@ -164,9 +165,12 @@ def fitting(
         net.mean.copy_(best["mean"])
         net.rho.copy_(best["rho"])
     if kept < 0 and min(epoch.bound for epoch in epochs) > _FAR_ABOVE * least:
+        # Beyond about this rate the KL's gradient, (m - m̃)/s̃² for each mean, overshoots.
+        safe = len(data) * float(scale_of(net.prior_rho).min()) ** 2
+        smaller = f"such as {safe:.0e}, " if safe < settings.rate else ""
         warnings.warn(
             f"no epoch has a bound near the {least:.4f} that training began with, so the weights are back where they "
-            "were: try a smaller rate",
+            f"were: try a smaller rate, {smaller}or a prior whose deviations are not so small",
             stacklevel=4,  # whoever called fit
         )
     return History(tuple(epochs), kept)
