@@ -10,6 +10,7 @@ from torch import nn
 
 from pacbayes.certificates import certify, certify_classes
 from pacbayes.certificates.audit import class_faults, contradicted, contradicted_classes, network_faults, recount
+from pacbayes.certificates.evidence import BEST
 from pacbayes.certificates.single import recomputed, single_weights
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
@@ -99,6 +100,25 @@ def test_rounding_by_chance_is_allowed():
     torch.manual_seed(0)
     rounded = {k: v * (1 + torch.randint(-1, 2, v.shape) * torch.finfo(v.dtype).eps) for k, v in single.items()}
     assert network_faults(replace(issued, **recomputed(net, rounded)), net, rounded) == []
+
+
+@pytest.mark.parametrize("hidden", [8, 64, 512])
+def test_rounding_by_chance_is_allowed_where_the_posterior_is_the_prior(hidden):
+    torch.manual_seed(0)
+    net = stochastic(nn.Sequential(nn.Linear(4, hidden), nn.ReLU(), nn.Linear(hidden, 2)), 0.05)
+    data = as_data((torch.randn(30, 4), torch.arange(30) % 2), classes=2)
+    issued = certify(net, data, predictor="single", bound="binomial", seed=3)
+    single = net.module_state(single_weights(net, 3))
+    for _ in range(20):
+        rounded = {k: v * (1 + torch.randint(-1, 2, v.shape) * torch.finfo(v.dtype).eps) for k, v in single.items()}
+        assert network_faults(replace(issued, **recomputed(net, rounded)), net, rounded) == []
+
+
+def test_single_networks_of_before_the_binomial_bound_hold():
+    _, _, issued, _ = made("single")
+    old = replace(issued, **issued.evidence().derived(BEST))
+    assert "binomial" in issued.parts and "binomial" not in old.parts
+    assert old.check() == [] and replace(old, risk_bound=old.risk_bound * 0.99).check()
 
 
 def test_the_vote_of_many_is_tested_by_the_draws_of_one():

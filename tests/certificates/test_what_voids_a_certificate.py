@@ -10,6 +10,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from pacbayes import certify, fit, holdout_bound, split, stochastic
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError, UnsupportedModel
+from pacbayes.networks.shaping import held_aside
 from pacbayes.runs import RunFolder, verify_run
 from pacbayes.runs.certify import certify_run
 from pacbayes.runs.config import Config
@@ -185,7 +186,7 @@ def test_layers_that_the_model_does_not_hold_are_found():
     certify(net, data, draws=10)
     with torch.no_grad():
         layer.weight += 1
-    with pytest.raises(UnsupportedModel, match="has changed since the prior was frozen"):
+    with pytest.raises(UnsupportedModel, match="has changed since the prior"):
         certify(net, data, draws=10)
 
 
@@ -234,7 +235,7 @@ def test_modules_of_plain_objects_are_found_in_any_mode(mode):
     with mode():
         certify(net, noise(), draws=10)
     net.model.encoder.body.weight.data += 1
-    with pytest.raises(UnsupportedModel, match="has changed since the prior was frozen"), mode():
+    with pytest.raises(UnsupportedModel, match="has changed since the prior"), mode():
         certify(net, noise(), draws=10)
 
 
@@ -245,8 +246,82 @@ def test_what_a_model_keeps_in_plain_attributes_counts(start):
     net = stochastic(model, 0.01)
     data = noise()
     net.model.centre = data.x.mean(0) if isinstance(start, torch.Tensor) else data.x.mean(0).numpy()
-    with pytest.raises(UnsupportedModel, match="another tensor that the model holds has changed"):
+    with pytest.raises(UnsupportedModel, match="another tensor that the model holds, has changed"):
         certify(net, data, draws=10)
+
+
+def test_what_each_pass_leaves_behind_is_no_change():
+    """A map of attention, say, that is there for somebody to look at."""
+
+    class Watched(Applied):
+        def forward(self, x):
+            hidden = self.first(x)
+            self.shown = hidden.detach()
+            return self.last(hidden.relu())
+
+    net = stochastic(Watched(None), 0.01)
+    fit(net, noise(), epochs=2)
+    certify(net, noise(), draws=10)
+
+
+def odd_things():
+    later = torch.zeros(2)
+    yield "in a closure", lambda: later, later
+
+    def unset():
+        return never  # noqa: F821
+
+    yield "a cell without content", unset, None
+    default = torch.zeros(2)
+    yield "a default argument", lambda x=default: x, default
+    sparse = torch.eye(3).to_sparse()
+    yield "sparse", sparse, sparse
+    yield "meta", torch.empty(2, device="meta"), None
+    slots = Slots()
+    slots.kept = torch.zeros(2)
+    yield "slots", slots, slots.kept
+    own = {torch.zeros(2)}
+    yield "a set", own, next(iter(own))
+    yield "many words", {str(number): number for number in range(150_000)}, None
+    never = None
+
+
+class Slots:
+    __slots__ = ("kept",)
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in odd_things()])
+def test_whatever_a_model_holds_is_looked_into(name):
+    model = Applied(lambda model, x: model.last(model.first(x)))
+    _, model.thing, tensor = next(item for item in odd_things() if item[0] == name)
+    net = stochastic(model, 0.01)
+    certify(net, noise(), draws=10)
+    if tensor is not None:
+        held = [found for place, found in held_aside(net.model) if "thing" in place]
+        assert len(held) == 1
+        (held[0]._values() if held[0].is_sparse else held[0]).add_(1)
+        with pytest.raises(UnsupportedModel, match="has changed since the prior"):
+            certify(net, noise(), draws=10)
+
+
+def test_tensors_of_classes_and_hooks_count():
+    class Classed(Applied):
+        kept = torch.zeros(2)
+
+    seen = torch.zeros(2)
+    net = stochastic(Classed(lambda model, x: model.last(model.first(x))), 0.01)
+    Classed.kept += 1
+    assert net.fixed_part_changed() == ".class.kept"
+    net = stochastic(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), 0.01)
+    net.model[0].register_forward_hook(lambda *_: seen)
+    net.freeze_prior()
+    assert net.fixed_part_changed() is None
+    seen += 1
+    assert "_forward_hooks" in net.fixed_part_changed()
+
+
+def test_frozen_networks_are_certified():
+    certify(stochastic(nn.Linear(4, 2), 0.01).requires_grad_(False), noise(), draws=10)
 
 
 class Cached(nn.Linear):

@@ -89,7 +89,7 @@ def test_a_poisoned_lambda_epoch_leaves_lambda_and_weights(blobs, small_net, mon
     assert torch.equal(net.mean, weights[0])
 
 
-@pytest.mark.filterwarnings("ignore:no epoch has a bound near")
+@pytest.mark.filterwarnings("ignore:no epoch has a bound below")
 @pytest.mark.parametrize("hidden", [0, 8])
 @pytest.mark.parametrize("method", ["G", "S", "CE"])
 @pytest.mark.parametrize("rate", [1e2, 1e8, 1e15, 1e20, 1e25, 1e30, 1e38])

@@ -8,7 +8,7 @@ Let e(θ, S) have mean at most 1 over the data S, for every θ. Then it has over
   comes in the same way.
 - With the chance ``p`` of as few errors as θ makes on S, ``e = 1{p <= a}/a`` has mean at most 1 for any a, and so has
   a mixture of several: :func:`binomial_level`. There is no constant to pay, and where Q is P the bound is that of
-  Clopper and Pearson for hold-out data.
+  Clopper and Pearson for hold-out data, at .76 of delta.
 
 Each holds for one draw: each further one is charged for.
 """
@@ -20,7 +20,7 @@ import math
 from pacbayes.errors import InvalidInput
 
 LEVELS = {0.05: 0.8, 1.0: 0.2}
-"""The nats that a log ratio may have, each with its share of delta: ``a = share delta exp(-nats)``.
+"""Nats, rising, each with its share of delta: ``a = share delta exp(-nats)``, which must fall.
 
 Few and small: beyond them Catoni's bound is better, which pays for the log ratio as it is.
 """

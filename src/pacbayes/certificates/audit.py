@@ -34,8 +34,8 @@ ERROR_RATE = 1e-6
 CLAIM_VISITS, MANY = 20_000, 10**8
 """How many fresh visits test the recorded limit of the risk, whatever the record counted; 25 times as many where the
 record counted more than ``MANY`` draws."""
-CLAIM_VOTES, MOST_CLAIM_DRAWS, FEWEST_CLAIM_VOTES = 5_000, 10**7, 300
-"""How many votes do; fewer where each takes many draws."""
+CLAIM_VOTES = 5_000
+"""How many votes do."""
 
 
 def network_faults(
@@ -77,7 +77,7 @@ def _single_fault(certificate: Certificate, net: StochasticNetwork, weights: Ten
         return f"the single network is not the draw from the posterior that seed {certificate.seed} gives"
     names = ("log_ratio", "profile_log_ratio")
     for name, value, noise in zip(names, log_ratios(net, drawn), rounding_of_log_ratios(net, drawn, room), strict=True):
-        if (recorded := getattr(certificate, name)) is not None and recorded < value - noise - 1e-9 * abs(value):
+        if (recorded := getattr(certificate, name)) is not None and recorded < value - noise - 1e-9 * (1 + abs(value)):
             return f"{name} is {recorded!r}, and that of the draw itself is {value!r}"
     return None
 
@@ -152,7 +152,7 @@ def contradicted(certificate: Certificate, net: StochasticNetwork, data: Data, s
     draws = CLAIM_VISITS * (25 if c.visits * c.voters > MANY else 1)
     part = c.part.partition(" ")[0]
     if part == "vote":
-        draws = max(FEWEST_CLAIM_VOTES, min(CLAIM_VOTES, MOST_CLAIM_DRAWS // c.voters))
+        draws = CLAIM_VOTES
         count = vote_errors(net, data, c.voters, draws, seed)[2]
     elif part == "pairs":
         count = pair_errors(net, data, c.voters, draws, seed)

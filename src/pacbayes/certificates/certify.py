@@ -30,7 +30,7 @@ from pacbayes.certificates.monte_carlo import (
 from pacbayes.certificates.single import single_file, single_weights
 from pacbayes.data import Data, as_data
 from pacbayes.data.dataset import Trace
-from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.memory import chunk_size
@@ -68,10 +68,10 @@ def certify(
     part that it never saw.
 
     ``bound``: ``"invKL"``, the paper's; ``"best"``, the least of a fixed few, which is charged for; or one of
-    ``pacbayes.certificates.BOUNDS``. ``predictor``: ``"randomised"``, a fresh draw of the weights for each prediction;
-    ``"single"``, one network drawn now (see :func:`export_single`; each further one is charged for); ``"majority"``,
-    the vote of ``voters`` fresh draws for each prediction. ``loss``: a function of outputs [n, classes] and labels
-    [n] with n values in [0, 1], in place of the 0-1 error.
+    ``pacbayes.certificates.BOUNDS``, for a single network also ``"binomial"``. ``predictor``: ``"randomised"``, a fresh
+    draw of the weights for each prediction; ``"single"``, one network drawn now (see :func:`export_single`; each
+    further one is charged for); ``"majority"``, the vote of ``voters`` fresh draws for each prediction. ``loss``: a
+    fixed function of outputs [n, classes] and labels [n] with n values in [0, 1], in place of the 0-1 error.
 
     ``draws`` is the number of independent Monte-Carlo terms: visits of an example with a draw of its own, or with
     ``sampling="shared"`` networks that each pass over all the data; ``budget`` takes as many as there is time for, in
@@ -131,7 +131,7 @@ def certify(
         plan = replace(plan, errors=errors, log_ratio=plain, profile_log_ratio=profile, draw=net.single_draws)
     else:
         plan = _counted(plan, net, data, loss, seed, progress)
-    _refuse_a_changed_model(net)
+    net.check_examples(data.x)  # again: it may have changed while it was counted
     kl, profile_kl = divergences(net)
     plan = replace(plan, kl=kl, profile_kl=profile_kl)
     return Certificate(
@@ -184,6 +184,7 @@ def holdout_bound(
     Each example is classified once, with a draw of its own, by the network before posterior training; or, with
     ``drawn=False``, by the network of its means, which is not random at all and often errs less.
     """
+    check_stochastic(net)
     data = as_data(data, classes=net.classes)
     refuse_what_voids_a_bound(net, data)
     seed = fresh_seed() if seed is None else seed
@@ -218,7 +219,6 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     for prior_data in net.prior_trained_on:
         if words := copies_of(prior_data, data):
             warnings.warn(words, stacklevel=3)
-    _refuse_a_changed_model(net)
     net.check_examples(data.x)
     # As many as a count takes at a time: some models mix examples up only where there are many.
     many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)
@@ -254,12 +254,3 @@ def _has_many_values(data: Data) -> bool:
     places = torch.linspace(0, len(data) - 1, min(500, len(data))).long()
     values = data.x[places].flatten(1).sort(0).values
     return bool(((values.diff(dim=0) != 0).sum(0) >= 12).any())
-
-
-def _refuse_a_changed_model(net: StochasticNetwork) -> None:
-    if net.fixed_part_changed():
-        raise UnsupportedModel(
-            "a buffer, a frozen weight or another tensor that the model holds has changed since the prior was frozen: "
-            "what it learnt is outside the KL, and there is no valid certificate. If it is something that a first pass "
-            "computes and keeps, run the model once before pacbayes.stochastic()"
-        )

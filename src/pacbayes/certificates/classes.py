@@ -24,7 +24,7 @@ from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_c
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 
 _LARGEST_FILE = 2**24
@@ -149,6 +149,7 @@ def certify_classes(
     ``draws`` are shared among the classes by their sizes, one for each example at least. ``priors`` is as for
     :func:`certify`.
     """
+    check_stochastic(net)
     data = as_data(data, classes=net.classes)
     check_draws(draws)
     check_deltas(delta, mc_delta)

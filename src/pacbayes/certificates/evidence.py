@@ -88,14 +88,14 @@ class Evidence:
     vote_errors: int = 0
     priors: int = 1
 
-    def derived(self) -> dict[str, Any]:
-        """The final bound of section 3.5: all the record's derived numbers."""
+    def derived(self, formulas: dict[str, float] | None = None) -> dict[str, Any]:
+        """The final bound of section 3.5: all the record's derived numbers, by the bound's own formulas or by these."""
         self._check()
         parts: dict[str, tuple[float, float, float, float]] = {}
         for name, (count, rule, share) in self._counts().items():
             mean, limit = count / (self.visits * self.unit), self._limit(count, share)
             delta = self.delta / self.priors * share * (draw_share(self.draw) if self.predictor == "single" else 1.0)
-            for formula, weight in formulas_of(self.bound, self.predictor).items():
+            for formula, weight in (formulas or formulas_of(self.bound, self.predictor)).items():
                 value, pen = self._bound(formula, limit, rule.copies, delta * weight)
                 label = " ".join(word for word in (name, formula) if word)
                 parts[label] = (min(1.0, rule.factor * value), mean, limit, pen)

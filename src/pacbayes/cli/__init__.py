@@ -44,7 +44,7 @@ def _warn(message: Warning | str, *_: object) -> None:
     """One line, once, without the place in the code."""
     if str(message) not in _warned and processes.first():
         _warned.add(str(message))
-        print(f"warning: {message}", file=sys.stderr)
+        print(printable(f"warning: {message}"), file=sys.stderr)
 
 
 def _fail(message: str) -> NoReturn:

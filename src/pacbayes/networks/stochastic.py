@@ -32,7 +32,7 @@ from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.shaping import forget_data, held_aside
+from pacbayes.networks.shaping import digest, forget_data, held_aside
 
 # Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
 PROBES = 32
@@ -115,6 +115,7 @@ class StochasticNetwork(nn.Module):
         self.objective = "none"
         # Whether a bound was computed for it: what is chosen after that was chosen with the bound data in view.
         self.bounded = False
+        self._left_behind: set[str] = set()
         self.freeze_prior()
 
     @property
@@ -165,7 +166,7 @@ class StochasticNetwork(nn.Module):
         self.prior_rho.copy_(self.rho)
         self.prior_trained_on = list(self.trained_on)
         self.objective = "none"
-        self._fixed_at_freeze = self._fixed_fingerprint()
+        self._fixed_at_freeze = self._digests()
 
     def fix_catoni(self, *values: float) -> None:
         """Fix the values of C that Catoni's bound may take: a part of the prior, and of its fingerprint.
@@ -313,20 +314,34 @@ class StochasticNetwork(nn.Module):
             self(few[:count], "independent", torch.Generator(self.mean.device).manual_seed(0))
         self.refuse_what_mixes_examples(few, len(few))
         self._refuse_what_remembers(few)
+        self._refuse_a_change(few)
 
     @torch.no_grad()
     def refuse_what_mixes_examples(self, x: Tensor, probes: int) -> None:
-        """Compare a batch with what its examples, or the first two, give by themselves; so many of them."""
+        """Compare a batch with what its first two examples give, and so many of them each by itself."""
+        rows = torch.linspace(0, len(x) - 1, probes).long()
         # Batches of other sizes are computed by other kernels: only in full precision do they agree.
         with full_precision():
-            some = x[torch.linspace(0, len(x) - 1, probes).long()]
-            whole, pair = self(x, "mean"), self(x[:2], "mean")
-            together = whole[torch.linspace(0, len(x) - 1, probes).long()]
-            alone = torch.cat([self(one, "mean") for one in some.split(1)])
-        if not (_near(alone, together) and _near(pair, whole[:2])):
+            together, pair = self(x, "mean"), self(x[:2], "mean")
+            alone = torch.cat([self(one, "mean") for one in x[rows].split(1)])
+        if not (_near(alone, together[rows]) and _near(pair, together[:2])):
             raise UnsupportedModel(
                 "the model's output for an example depends on the other examples of the batch (a batch normalisation, "
                 "or an operation over the first axis): there is no valid certificate for it"
+            )
+
+    def _refuse_a_change(self, x: Tensor) -> None:
+        """Refuse what has changed since the prior was frozen, but for what each pass leaves behind."""
+        left = []
+        for seed, some in enumerate((x[:1], x[-2:])):
+            self(some, "shared", torch.Generator(self.mean.device).manual_seed(seed))
+            left.append({name: digest(t) for name, t in held_aside(self.model)})
+        self._left_behind = {n for n in {*left[0], *left[1]} if left[0].get(n) != left[1].get(n)}
+        if (name := self.fixed_part_changed()) is not None:
+            raise UnsupportedModel(
+                f"{name}, a buffer, a frozen weight or another tensor that the model holds, has changed since the "
+                "prior was frozen: what it learnt is outside the KL, and there is no valid certificate. If a first "
+                "pass computes and keeps it, run the model once before pacbayes.stochastic()"
             )
 
     def _refuse_what_remembers(self, x: Tensor) -> None:
@@ -352,10 +367,15 @@ class StochasticNetwork(nn.Module):
 
     def _refuse_other_weights(self, x: Tensor) -> None:
         """Whatever else trains, in a list or in a closure, would learn outside the KL: the graph of a pass shows it."""
-        with torch.inference_mode(False), torch.enable_grad():
-            out = self(x.clone(), "mean")
+        trains = self.mean.requires_grad
+        self.mean.requires_grad_(True)
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                out = self(x.clone(), "mean")
+        finally:
+            self.mean.requires_grad_(trains)
         if out.grad_fn is None:
-            raise UnsupportedModel("the model keeps no gradients: nothing shows which weights it was trained by")
+            raise UnsupportedModel("the model's pass keeps no gradients: nothing shows which weights have trained")
         waiting = [out.grad_fn]
         seen = set()
         while waiting:
@@ -419,7 +439,7 @@ class StochasticNetwork(nn.Module):
             vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots]))
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
         if which == "prior":
-            self._fixed_at_freeze = self._fixed_fingerprint()
+            self._fixed_at_freeze = self._digests()
             self.catoni = values
 
     def _vectors(self, which: str) -> dict[str, Tensor]:
@@ -433,17 +453,20 @@ class StochasticNetwork(nn.Module):
         """SHA-256 of the safetensors file that holds :meth:`state`."""
         return _sha256(self.state(which))
 
-    def fixed_part_changed(self) -> bool:
-        """Whether a buffer or a frozen weight of the model is not what it was when the prior was frozen."""
-        return self._fixed_fingerprint() != self._fixed_at_freeze
+    def fixed_part_changed(self) -> str | None:
+        """The name of a buffer, a frozen weight or another tensor that the model holds, if one is not what it was when
+        the prior was frozen; not of those that each pass leaves behind, for nothing depends on them."""
+        now = self._digests()
+        names = {*now, *self._fixed_at_freeze} - self._left_behind
+        return min((name for name in names if now.get(name) != self._fixed_at_freeze.get(name)), default=None)
 
     def _fixed(self) -> dict[str, Tensor]:
         return {f"fixed.{name}": t.detach() for name, t in self.model.state_dict().items()}
 
-    def _fixed_fingerprint(self) -> str:
+    def _digests(self) -> dict[str, str]:
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        return _sha256({name: t.detach() for name, t in [*tensors.items(), *held_aside(self.model)]})
+        return {name: digest(t) for name, t in [*tensors.items(), *held_aside(self.model)]}
 
 
 def check_stochastic(net: object) -> None:

@@ -131,7 +131,7 @@ class _Run:
             self._stop_file(number).touch()
 
     def _bounds(self, number: int) -> list[float]:
-        """After each epoch of a running trial, the bound of the weights that would be kept: the least, or the last."""
+        """After each epoch of a running trial, the least bound so far, or the last if the last weights are kept."""
         bounds = [float(line["bound"]) for line in self.seen[number][1] if line["stage"] == "posterior"]
         return bounds if self.running[number].posterior.keeps_last else list(itertools.accumulate(bounds, min))
 

@@ -26,7 +26,7 @@ class Trial:
     parameters: dict[str, Any]
     state: str = RUNNING
     bound: float | None = None
-    """The training's estimate, at its share of delta: of the weights kept, or of those it was stopped with."""
+    """The training's estimate, at its share of delta: of the epoch kept, or of that it was stopped with."""
     message: str = ""
 
 

@@ -24,9 +24,6 @@ from pacbayes.training.stage import WATCHED, Stage
 
 Result = TypeVar("Result")
 
-# Where no epoch is better than the start there may be nothing to gain; where all are far worse, something went wrong.
-_FAR_ABOVE = 1.2
-
 
 @dataclass(frozen=True)
 class Epoch:
@@ -116,13 +113,13 @@ def fitting(
     engine = engine_for(stage)
     best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
-    kept, least = -1, math.inf
+    kept, least, start = -1, math.inf, (math.nan, math.inf)
 
     def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
-        nonlocal best, kept, least
+        nonlocal best, kept, least, start
         epochs.extend(Epoch(**line) for line in note["epochs"])
-        kept = range(-1, len(epochs))[note["kept"] + 1]
-        least = epochs[kept].bound if kept >= 0 else note["start"]
+        kept, start = note["kept"], note.get("start", start)
+        least = epochs[kept].bound if kept >= 0 else start[1]
         stage.load(tensors)
         best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
 
@@ -136,9 +133,10 @@ def fitting(
 
     rates = learning_rates(settings)
     good = stage.state()
-    if not epochs and not settings.keeps_last and settings.evaluate == "pass":
+    if not epochs and not settings.keeps_last and settings.evaluate == "pass" and settings.kappa == 1:
         # The weights as they are: they cost nothing, and where the rate is too large they are the best.
-        best, least = {name: good[name] for name in ("mean", "rho")}, _bound_at_start(stage, engine)
+        start = _at_start(stage, engine)
+        best, least = {name: good[name] for name in ("mean", "rho")}, start[1]
     for number in range(len(epochs), len(rates)):
         engine.epoch(number, rates[number])
         yield
@@ -157,32 +155,43 @@ def fitting(
         if checkpoint is not None and (checkpoint.due() or number + 1 == len(rates)):
             tensors = good | ({f"best_{name}": t for name, t in best.items()} if kept != number else {})
             note = {"of": identity, "epochs": [asdict(e) for e in epochs], "kept": kept}
-            note |= {"start": least} if kept < 0 else {}
+            note |= {"start": start} if kept < 0 else {}
             checkpoint.save(tensors, note)
         if callback is not None:
             callback(epochs[-1])
     with torch.no_grad():
         net.mean.copy_(best["mean"])
         net.rho.copy_(best["rho"])
-    if kept < 0 and min(epoch.bound for epoch in epochs) > _FAR_ABOVE * least:
-        # Beyond about this rate the KL's gradient, (m - m̃)/s̃² for each mean, overshoots.
-        safe = len(data) * float(scale_of(net.prior_rho).min()) ** 2
-        smaller = f"such as {safe:.0e}, " if safe < settings.rate else ""
-        warnings.warn(
-            f"no epoch has a bound near the {least:.4f} that training began with, so the weights are back where they "
-            f"were: try a smaller rate, {smaller}or a prior whose deviations are not so small",
-            stacklevel=4,  # whoever called fit
-        )
+    if kept < 0:
+        _warn_of_a_bad_rate(net, settings, len(data), epochs, *start)
     return History(tuple(epochs), kept)
 
 
-def _bound_at_start(stage: Stage, engine: Engine) -> float:
+def _warn_of_a_bad_rate(
+    net: StochasticNetwork, settings: Settings, m: int, epochs: list[Epoch], risk: float, bound: float
+) -> None:
+    """Where no epoch was better than the start there may be nothing to gain. Where it learnt, or was far worse, it is
+    the rate."""
+    if min(e.bound for e in epochs) <= 1.2 * bound and min(e.risk for e in epochs) >= 0.8 * risk:
+        return
+    # Beyond about this rate the KL's gradient, (m - m̃)/s̃² for each mean, overshoots.
+    safe = m * float(scale_of(net.prior_rho).min()) ** 2
+    such = f", such as {safe:.0e}" if safe < settings.rate else ""
+    warnings.warn(
+        f"no epoch has a bound below the {bound:.4f} that training began with, so the weights are back where they "
+        f'were: try a smaller rate{such}; keep="last" keeps the last epoch all the same',
+        stacklevel=5,  # whoever called fit
+    )
+
+
+def _at_start(stage: Stage, engine: Engine) -> tuple[float, float]:
+    """Risk and bound of the weights as they are."""
     with torch.no_grad():
         divergence = float(stage.divergence_at(stage.net.mean, stage.net.rho, exact=True))
     risk = engine.risk()
     if not math.isfinite(risk):
-        return math.inf
-    return kl_inverse(min(max(risk, 0.0), 1.0), penalty(divergence, stage.m, stage.settings.delta))
+        return risk, math.inf
+    return risk, kl_inverse(min(max(risk, 0.0), 1.0), penalty(divergence, stage.m, stage.settings.delta))
 
 
 def _record(stage: Stage, engine: Engine, number: int, rate: float) -> Epoch:
