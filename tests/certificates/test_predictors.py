@@ -174,7 +174,7 @@ def tenth(outputs, y):
 
 
 def test_the_sentence_for_a_loss_is_true_whatever_its_largest_value(trained):
-    net, data = trained
+    net, data, _ = trained
     issued = certify(net, data, loss=tenth, draws=500, seed=1)
     assert f"a mean tenth, a loss from 0 to 1, of at most {math.ceil(issued.risk_bound * 1e4) / 1e4:.4f}" in str(issued)
     assert "errors" not in str(issued)
