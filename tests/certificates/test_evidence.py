@@ -7,6 +7,7 @@ import math
 
 import mpmath
 import pytest
+from fifty_digits import binomial_limit, inverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
@@ -30,17 +31,6 @@ EXACT = dataclasses.replace(
 )
 
 
-def inverse(q: mpf, c: mpf) -> mpf:
-    low, high = q, mpf(1)
-    for _ in range(140):
-        p = (low + high) / 2
-        if p == 1:
-            break
-        value = (q * mpmath.log(q / p) if q else 0) + ((1 - q) * mpmath.log((1 - q) / (1 - p)) if q < 1 else 0)
-        low, high = (p, high) if value <= c else (low, p)
-    return high
-
-
 def xi(m: int) -> mpf:
     return mpmath.exp(mpmath.loggamma(m + 1) + m - m * mpmath.log(m)) * mpmath.gammainc(m + 1, m, regularized=True)
 
@@ -52,14 +42,7 @@ def binomial(errors: int, m: int, ratio: mpf, delta: mpf) -> mpf:
         most += mpmath.exp(nats)
         if level is None and mpmath.exp(ratio) <= most:
             level = share * delta * mpmath.exp(-nats)
-    if level is None or errors == m:
-        return mpf(1)
-    low, high = mpf(errors) / m, mpf(1)
-    for _ in range(140):
-        p = (low + high) / 2
-        chance = sum(mpmath.binomial(m, k) * p**k * (1 - p) ** (m - k) for k in range(errors + 1))
-        low, high = (p, high) if chance >= level else (low, p)
-    return max(high, mpf(errors + 1) / m)
+    return mpf(1) if level is None else max(binomial_limit(errors, m, level), min(mpf(1), mpf(errors + 1) / m))
 
 
 def formula(name: str, risk: mpf, kl: mpf, profile: mpf, delta: mpf, e: Evidence) -> mpf:

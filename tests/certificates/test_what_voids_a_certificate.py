@@ -264,6 +264,21 @@ def test_what_each_pass_leaves_behind_is_no_change():
     certify(net, noise(), draws=10)
 
 
+@pytest.mark.parametrize("weight", [0.5, 1e-3, 1e-6])
+def test_what_gathers_from_pass_to_pass_is_a_change(weight):
+    """However slowly: too slowly for its effect on the next pass to show."""
+
+    class Gathers(Applied):
+        def forward(self, x):
+            self.mean = (1 - weight) * self.mean + weight * x.mean(0).detach()
+            return self.last(self.first(x - self.mean))
+
+    model = Gathers(None)
+    model.mean = torch.zeros(4)
+    with pytest.raises(UnsupportedModel, match="has changed since the prior|passes before it|the other examples"):
+        certify(stochastic(model, 0.01), noise(), draws=10)
+
+
 def odd_things():
     later = torch.zeros(2)
     yield "in a closure", lambda: later, later

@@ -6,6 +6,7 @@ from torch import nn
 from pacbayes import Settings, stochastic
 from pacbayes.data import Data
 from pacbayes.experiments import speed
+from pacbayes.networks.refusals import check_examples
 from pacbayes.training.stage import Stage
 
 
@@ -25,6 +26,6 @@ def test_operations_are_those_of_forward_and_backward():
     """A lone Linear: the two products of its moments, and of each the gradient of the weights."""
     data = Data(torch.randn(64, 5), torch.arange(64) % 3, 3)
     net = stochastic(nn.Linear(5, 3), 0.01)
-    net.check_examples(data.x)  # as before any training; the first pass of all is preceded by a look at the model
+    check_examples(net, data.x)  # as before any training; the first pass of all is preceded by a look at the model
     stage = Stage(net, data, Settings(batch_size=16))
     assert speed._flops(stage, 16) == 4 * 2 * 16 * 5 * 3

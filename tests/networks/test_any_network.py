@@ -16,6 +16,7 @@ from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import StochasticNetwork, passes, stochastic
 from pacbayes.networks.distributions import Tape
 from pacbayes.networks.layers import Draw, Moments
+from pacbayes.networks.refusals import check_examples
 from pacbayes.training import Settings
 from pacbayes.training.stage import Stage
 
@@ -195,7 +196,7 @@ def test_norms_compile_whole():
     model = nn.Sequential(nn.Conv1d(2, 4, 2), nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.Flatten(), nn.Linear(16, 3))
     data = as_data((torch.randn(8, 2, 5, generator=seeded(0)), torch.arange(8) % 3), classes=3)
     net = stochastic(model, 0.01)
-    net.check_examples(data.x)
+    check_examples(net, data.x)
     assert net.drawn_by_rules
     stage, batch = Stage(net, data, Settings()), torch.arange(8)
     noise = torch.randn(10_000, generator=seeded(1))

@@ -5,6 +5,7 @@ import torch
 
 from pacbayes import Settings, build, load, stochastic
 from pacbayes.networks.distributions import Tape
+from pacbayes.networks.refusals import check_examples
 from pacbayes.training.cuda_graphs import _replaced
 from pacbayes.training.stage import Stage
 
@@ -29,7 +30,7 @@ def test_a_tape_is_read_slice_after_slice():
 def test_the_pieces_of_a_step_compile_whole_and_give_the_same_step(options):
     data = load("digits")
     net = stochastic(build("cnn-small", data.shape, data.classes), 0.001)
-    net.check_examples(data.x)
+    check_examples(net, data.x)
     stage = Stage(net, data, Settings(**options))
     batch, noise = torch.arange(16), torch.randn(60_000, generator=torch.Generator().manual_seed(0))
     before = stage.state()

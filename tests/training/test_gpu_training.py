@@ -10,6 +10,7 @@ import torch
 import pacbayes as pb
 from pacbayes import Settings, build, load, stochastic
 from pacbayes.networks.precision import full_precision
+from pacbayes.networks.refusals import check_examples
 from pacbayes.training import Ordinary
 from pacbayes.training.cuda_graphs import GraphEngine
 from pacbayes.training.engine import PlainEngine
@@ -25,7 +26,7 @@ pytestmark = [
 def stage(**options: object) -> Stage:
     data = load("digits")
     net = stochastic(build("cnn-small", data.shape, data.classes), 0.001).to("cuda")
-    net.check_examples(data.x)
+    check_examples(net, data.x)
     return Stage(net, data, Settings(batch_size=100, **options))
 
 

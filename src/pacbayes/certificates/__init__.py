@@ -4,7 +4,7 @@ from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.certify import certify, holdout_bound
 from pacbayes.certificates.classes import ClassCertificate, certify_classes
 from pacbayes.certificates.comparison import compare_bounds, comparison_table
-from pacbayes.certificates.evidence import BOUNDS, PREDICTORS, SINGLE_BOUNDS, formulas_of
+from pacbayes.certificates.evidence import BOUNDS, formulas_of
 from pacbayes.certificates.monte_carlo import test_error
 from pacbayes.certificates.single import export_single
 
@@ -12,8 +12,6 @@ __all__ = [
     "BOUNDS",
     "Certificate",
     "ClassCertificate",
-    "PREDICTORS",
-    "SINGLE_BOUNDS",
     "certify",
     "certify_classes",
     "compare_bounds",

@@ -34,6 +34,7 @@ from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.memory import chunk_size
+from pacbayes.networks.refusals import check_examples, refuse_a_change, refuse_what_mixes_examples
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 
@@ -131,7 +132,7 @@ def certify(
         plan = replace(plan, errors=errors, log_ratio=plain, profile_log_ratio=profile, draw=net.single_draws)
     else:
         plan = _counted(plan, net, data, loss, seed, progress)
-    net.check_examples(data.x)  # again: it may have changed while it was counted
+    refuse_a_change(net)  # it may have changed while it was counted
     kl, profile_kl = divergences(net)
     plan = replace(plan, kl=kl, profile_kl=profile_kl)
     return Certificate(
@@ -219,10 +220,10 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     for prior_data in net.prior_trained_on:
         if words := copies_of(prior_data, data):
             warnings.warn(words, stacklevel=3)
-    net.check_examples(data.x)
+    check_examples(net, data.x)
     # As many as a count takes at a time: some models mix examples up only where there are many.
     many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)
-    net.refuse_what_mixes_examples(many, min(8, len(many)))
+    refuse_what_mixes_examples(net, many, min(8, len(many)))
     net.bounded = True
 
 

@@ -24,6 +24,7 @@ from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_c
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
+from pacbayes.networks.refusals import refuse_a_change
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed, fresh_seed
 
@@ -178,7 +179,7 @@ def certify_classes(
         if progress is not None:
             progress((y + 1) / net.classes)
     counts.diagonal().copy_(torch.tensor(visits) - counts.diagonal())
-    refuse_what_voids_a_bound(net, data)
+    refuse_a_change(net)
     return issued()
 
 

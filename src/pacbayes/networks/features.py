@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.precision import full_precision
+from pacbayes.networks.refusals import PROBES
 from pacbayes.networks.shaping import forget_data, remember_data
-from pacbayes.networks.stochastic import PROBES, StochasticNetwork, stochastic
+from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
 
 @torch.no_grad()

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
-from pacbayes.data.streamed import Inputs
-from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
+from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks import conversion
 from pacbayes.networks.audit import Audit, audit
@@ -31,11 +30,7 @@ from pacbayes.networks.distributions import (
 from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
-from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import digest, forget_data, held_aside
-
-# Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
-PROBES = 32
 
 
 def stochastic(
@@ -115,7 +110,8 @@ class StochasticNetwork(nn.Module):
         self.objective = "none"
         # Whether a bound was computed for it: what is chosen after that was chosen with the bound data in view.
         self.bounded = False
-        self._left_behind: set[str] = set()
+        # Names of tensors that each pass overwrites: see refusals.py.
+        self.left_behind: set[str] = set()
         self.freeze_prior()
 
     @property
@@ -293,104 +289,6 @@ class StochasticNetwork(nn.Module):
 
         return self._passes.run(x, draw, moments, conditional=conditional)
 
-    def check_examples(self, x: Inputs) -> None:
-        """Refuse a shape that the model does not take, and a model that mixes examples up or trains other weights."""
-        try:
-            self._check_examples(x)
-        except (RuntimeError, ValueError) as error:
-            if isinstance(error, PacBayesError):
-                raise
-            shape, said = list(x.shape[1:]), str(error).splitlines()[0]
-            if "FloatTensor" in said and "Long" in said:
-                said += "; inputs are float32, so the model must turn tokens into whole numbers itself: x.long()"
-            raise InvalidInput(f"the model does not take examples of shape {shape}: {said}") from None
-
-    @torch.no_grad()
-    def _check_examples(self, x: Inputs) -> None:
-        self.model.eval()
-        few = x[torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()].to(self.mean.device)
-        self._refuse_other_weights(few[:1])
-        for count in range(1, min(3, len(few)) + 1):
-            self(few[:count], "independent", torch.Generator(self.mean.device).manual_seed(0))
-        self.refuse_what_mixes_examples(few, len(few))
-        self._refuse_what_remembers(few)
-        self._refuse_a_change(few)
-
-    @torch.no_grad()
-    def refuse_what_mixes_examples(self, x: Tensor, probes: int) -> None:
-        """Compare a batch with what its first two examples give, and so many of them each by itself."""
-        rows = torch.linspace(0, len(x) - 1, probes).long()
-        # Batches of other sizes are computed by other kernels: only in full precision do they agree.
-        with full_precision():
-            together, pair = self(x, "mean"), self(x[:2], "mean")
-            alone = torch.cat([self(one, "mean") for one in x[rows].split(1)])
-        if not (_near(alone, together[rows]) and _near(pair, together[:2])):
-            raise UnsupportedModel(
-                "the model's output for an example depends on the other examples of the batch (a batch normalisation, "
-                "or an operation over the first axis): there is no valid certificate for it"
-            )
-
-    def _refuse_a_change(self, x: Tensor) -> None:
-        """Refuse what has changed since the prior was frozen, but for what each pass leaves behind."""
-        left = []
-        for seed, some in enumerate((x[:1], x[-2:])):
-            self(some, "shared", torch.Generator(self.mean.device).manual_seed(seed))
-            left.append({name: digest(t) for name, t in held_aside(self.model)})
-        self._left_behind = {n for n in {*left[0], *left[1]} if left[0].get(n) != left[1].get(n)}
-        if (name := self.fixed_part_changed()) is not None:
-            raise UnsupportedModel(
-                f"{name}, a buffer, a frozen weight or another tensor that the model holds, has changed since the "
-                "prior was frozen: what it learnt is outside the KL, and there is no valid certificate. If a first "
-                "pass computes and keeps it, run the model once before pacbayes.stochastic()"
-            )
-
-    def _refuse_what_remembers(self, x: Tensor) -> None:
-        """A pass must depend on its draw alone: not on passes before it, nor on whether gradients are wanted."""
-
-        def shared(seed: int) -> Tensor:
-            generator = torch.Generator(self.mean.device).manual_seed(seed)
-            normals = partial(torch.randn, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
-            return self.drawn(x, Draw("shared", normals)).detach()
-
-        with full_precision():
-            first = shared(0)
-            with torch.inference_mode(False), torch.enable_grad():
-                x = x.clone()
-                shared(1)
-                again = shared(0)
-            last = shared(0)
-        if not (_near(again, first) and _near(last, first)):
-            raise UnsupportedModel(
-                "the model's output depends on passes before it, or on whether gradients are wanted: it keeps what it "
-                "has computed from its weights, and each pass has a draw of its own"
-            )
-
-    def _refuse_other_weights(self, x: Tensor) -> None:
-        """Whatever else trains, in a list or in a closure, would learn outside the KL: the graph of a pass shows it."""
-        trains = self.mean.requires_grad
-        self.mean.requires_grad_(True)
-        try:
-            with torch.inference_mode(False), torch.enable_grad():
-                out = self(x.clone(), "mean")
-        finally:
-            self.mean.requires_grad_(trains)
-        if out.grad_fn is None:
-            raise UnsupportedModel("the model's pass keeps no gradients: nothing shows which weights have trained")
-        waiting = [out.grad_fn]
-        seen = set()
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
-            if leaf is not None and leaf is not self.mean and leaf is not self.rho:
-                raise UnsupportedModel(
-                    f"a tensor of shape {list(leaf.shape)} trains outside the KL, because it is no parameter of the "
-                    "model: keep layers in an nn.ModuleList, not in a list, and what does not learn in a buffer"
-                )
-            waiting += [before for before, _ in node.next_functions]
-
     def train(self, mode: bool = True) -> StochasticNetwork:
         """The model inside stays in evaluation mode: the loss must be a function of one example and the weights."""
         super().train(mode)
@@ -457,7 +355,7 @@ class StochasticNetwork(nn.Module):
         """The name of a buffer, a frozen weight or another tensor that the model holds, if one is not what it was when
         the prior was frozen; not of those that each pass leaves behind, for nothing depends on them."""
         now = self._digests()
-        names = {*now, *self._fixed_at_freeze} - self._left_behind
+        names = {*now, *self._fixed_at_freeze} - self.left_behind
         return min((name for name in names if now.get(name) != self._fixed_at_freeze.get(name)), default=None)
 
     def _fixed(self) -> dict[str, Tensor]:
@@ -474,12 +372,6 @@ def check_stochastic(net: object) -> None:
         raise InvalidInput(f"a stochastic network is needed, not a {type(net).__name__}: pacbayes.stochastic(model)")
     if net.classes < 2:
         raise UnsupportedModel(f"the output layer, {net.output_layer.name}, has 1 output: it needs one for each class")
-
-
-def _near(part: Tensor, whole: Tensor) -> bool:
-    """The same outputs, but for rounding."""
-    allowed = 1e-3 * whole.abs() + 1e-4 * whole.abs().amax(0).clamp_min(1)
-    return bool(((part - whole).abs() <= allowed).all())
 
 
 def _sum(pieces: list[Tensor]) -> Tensor:

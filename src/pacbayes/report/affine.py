@@ -19,6 +19,7 @@ from pacbayes.data import Data
 from pacbayes.errors import NonFinite
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.distributions import Tape
+from pacbayes.networks.refusals import check_examples
 from pacbayes.report.svg import element, picture, round_steps, text
 from pacbayes.seeds import derived_seed
 from pacbayes.training.settings import Settings
@@ -57,7 +58,7 @@ def slope(risk: float, pen: float) -> float:
 @torch.no_grad()
 def risk_realisations(net: StochasticNetwork, data: Data, count: int, seed: int) -> Tensor:
     """Estimates of the empirical risk, each from one draw of the hidden weights for all the data (section 3.2)."""
-    net.check_examples(data.x)
+    check_examples(net, data.x)
     stage = Stage(net, data, Settings(sampling="shared"))
     device, cuda = net.mean.device, net.mean.is_cuda
     generator = torch.Generator(device).manual_seed(derived_seed(seed, 3, 1))

@@ -16,6 +16,7 @@ from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.networks.distributions import scale_of
+from pacbayes.networks.refusals import check_examples
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.engine import Engine, engine_for
@@ -243,4 +244,4 @@ def trained_from(net: StochasticNetwork, data: Data) -> dict[str, str]:
 def check_fit(net: StochasticNetwork, data: Data, settings: Settings) -> None:
     """Refuse too few examples, or a shape the model does not take, in one clear line and before any work."""
     penalty(0.0, len(data), settings.delta)
-    net.check_examples(data.x)
+    check_examples(net, data.x)

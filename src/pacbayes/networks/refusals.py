@@ -1,0 +1,133 @@
+"""What voids a certificate and shows in a few passes of a model: each is refused, in words that name the cause."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pacbayes.data.streamed import Inputs
+from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
+from pacbayes.networks.layers import Draw
+from pacbayes.networks.precision import full_precision
+from pacbayes.networks.shaping import digest, held_aside
+from pacbayes.networks.stochastic import StochasticNetwork
+
+# Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
+PROBES = 32
+
+
+@torch.no_grad()
+def check_examples(net: StochasticNetwork, x: Inputs) -> None:
+    """Refuse a shape that the model does not take, and a model for which no certificate is valid."""
+    net.model.eval()
+    try:
+        few = x[torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()].to(net.mean.device)
+        refuse_other_weights(net, few[:1])
+        for count in range(1, min(3, len(few)) + 1):
+            net(few[:count], "independent", torch.Generator(net.mean.device).manual_seed(0))
+        refuse_what_mixes_examples(net, few, len(few))
+        refuse_what_remembers(net, few)
+        note_what_is_left_behind(net, few)
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, PacBayesError):
+            raise
+        shape, said = list(x.shape[1:]), str(error).splitlines()[0]
+        if "FloatTensor" in said and "Long" in said:
+            said += "; inputs are float32, so the model must turn tokens into whole numbers itself: x.long()"
+        raise InvalidInput(f"the model does not take examples of shape {shape}: {said}") from None
+    refuse_a_change(net)
+
+
+def refuse_other_weights(net: StochasticNetwork, x: Tensor) -> None:
+    """Whatever else trains, in a list or in a closure, would learn outside the KL: the graph of a pass shows it."""
+    trains = net.mean.requires_grad
+    net.mean.requires_grad_(True)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            out = net(x.clone(), "mean")
+    finally:
+        net.mean.requires_grad_(trains)
+    if out.grad_fn is None:
+        raise UnsupportedModel("the model's pass keeps no gradients: nothing shows which weights have trained")
+    waiting = [out.grad_fn]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and leaf is not net.mean and leaf is not net.rho:
+            raise UnsupportedModel(
+                f"a tensor of shape {list(leaf.shape)} trains outside the KL, because it is no parameter of the "
+                "model: keep layers in an nn.ModuleList, not in a list, and what does not learn in a buffer"
+            )
+        waiting += [before for before, _ in node.next_functions]
+
+
+@torch.no_grad()
+def refuse_what_mixes_examples(net: StochasticNetwork, x: Tensor, probes: int) -> None:
+    """Compare a batch with what its first two examples give, and so many of them each by itself."""
+    rows = torch.linspace(0, len(x) - 1, probes).long()
+    # Batches of other sizes are computed by other kernels: only in full precision do they agree.
+    with full_precision():
+        together, pair = net(x, "mean"), net(x[:2], "mean")
+        alone = torch.cat([net(one, "mean") for one in x[rows].split(1)])
+    if not (_near(alone, together[rows]) and _near(pair, together[:2])):
+        raise UnsupportedModel(
+            "the model's output for an example depends on the other examples of the batch (a batch normalisation, "
+            "or an operation over the first axis): there is no valid certificate for it"
+        )
+
+
+def refuse_what_remembers(net: StochasticNetwork, x: Tensor) -> None:
+    """A pass must depend on its draw alone: not on passes before it, nor on whether gradients are wanted."""
+
+    def shared(seed: int) -> Tensor:
+        generator = torch.Generator(net.mean.device).manual_seed(seed)
+        normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
+        return net.drawn(x, Draw("shared", normals)).detach()
+
+    with full_precision():
+        first = shared(0)
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.clone()
+            shared(1)
+            again = shared(0)
+        last = shared(0)
+    if not (_near(again, first) and _near(last, first)):
+        raise UnsupportedModel(
+            "the model's output depends on passes before it, or on whether gradients are wanted: it keeps what it "
+            "has computed from its weights, and each pass has a draw of its own"
+        )
+
+
+def note_what_is_left_behind(net: StochasticNetwork, x: Tensor) -> None:
+    """Which tensors, such as maps of attention, a pass overwrites with what depends on that pass alone."""
+    first, other, again = (_held_after(net, *case) for case in ((x[:1], 0), (x[-2:], 1), (x[:1], 0)))
+    names = {*first, *other, *again}
+    net.left_behind = {n for n in names if first.get(n) == again.get(n) != other.get(n)}
+
+
+def _held_after(net: StochasticNetwork, x: Tensor, seed: int) -> dict[str, str]:
+    with full_precision():
+        net(x, "shared", torch.Generator(net.mean.device).manual_seed(seed))
+    return {name: digest(tensor) for name, tensor in held_aside(net.model)}
+
+
+def refuse_a_change(net: StochasticNetwork) -> None:
+    """Refuse what is fixed and yet not what it was when the prior was frozen."""
+    if (name := net.fixed_part_changed()) is not None:
+        raise UnsupportedModel(
+            f"{name}, a buffer, a frozen weight or another tensor that the model holds, has changed since the prior "
+            "was frozen: what it learnt is outside the KL, and there is no valid certificate. If a first pass computes "
+            "and keeps it, run the model once before pacbayes.stochastic()"
+        )
+
+
+def _near(part: Tensor, whole: Tensor) -> bool:
+    """The same outputs, but for rounding."""
+    allowed = 1e-3 * whole.abs() + 1e-4 * whole.abs().amax(0).clamp_min(1)
+    return bool(((part - whole).abs() <= allowed).all())
