@@ -100,6 +100,8 @@ def experiments(folder: Path) -> dict[str, Experiment]:
         for entry in experiment.content["rows"]:
             if "of" in entry:
                 referred(known, experiment, entry["row"])
+            if unknown := set(entry.get("also", [])) - known.keys():
+                raise InvalidInput(f"{experiment.name}, {entry['row']}: there is no experiment {min(unknown)!r}")
     return known
 
 

@@ -61,7 +61,8 @@ def headline_table(experiment: Experiment, known: dict[str, Experiment], results
     lines = _heading("data, network, prior", "ours", "row, schedule, seed", "the paper", "Pérez-Ortiz et al. 2021")
     for row in experiment.rows:
         entry, (other, _) = experiment.entry(row), referred(known, experiment, row)
-        found = [r for r in read_results(results / f"{other.name}.jsonl") if r["row"].startswith(entry["among"])]
+        files = [results / f"{name}.jsonl" for name in (other.name, *entry.get("also", []))]
+        found = [r for file in files for r in read_results(file) if r["row"].startswith(entry["among"])]
         best = min(found, key=lambda r: float(r["risk_bound"]), default=None)
         ours = ["not run", "–"]
         if best is not None:
