@@ -6,7 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from pacbayes.errors import InvalidInput
+
+
+def plain(number: Any) -> Any:
+    """Whole numbers of NumPy's as Python's own; anything else as it is."""
+    return number.item() if isinstance(number, np.integer) else number
 
 
 def check_type(name: str, value: object, wanted: type) -> None:

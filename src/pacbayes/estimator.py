@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -23,11 +22,11 @@ from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates import certify, formulas_of, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.data import Data, as_data, split_indices
-from pacbayes.data.dataset import Trace, as_inputs
+from pacbayes.data.dataset import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.networks.shaping import data_behind, forget_data, remember_data
+from pacbayes.networks.shaping import data_behind
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -200,17 +199,6 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         share: np.ndarray = votes.numpy() / NETWORKS
         return share
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Digests in place of the data that the network was trained on: nobody expects those in a classifier's file."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        if "network_" in state:
-            state["network_"] = net = copy.copy(self.network_)
-            net.trained_on, net.prior_trained_on = (_traces(some) for some in (net.trained_on, net.prior_trained_on))
-        if isinstance(self.model, nn.Module) and data_behind(self.model):
-            state["model"] = copy.deepcopy(self.model)
-            remember_data(state["model"], _traces(forget_data(state["model"])))
-        return state
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         if not self._validates_itself():
@@ -349,7 +337,3 @@ def _stage(settings: Settings, epochs: int) -> Settings | None:
 
 def _parts(transformer: Any) -> list[Any]:
     return list(transformer.get_params(deep=True).values()) if hasattr(transformer, "get_params") else []
-
-
-def _traces(seen: Sequence[Data | Trace]) -> list[Data | Trace]:
-    return [some.trace if isinstance(some, Data) else some for some in seen]

@@ -7,12 +7,20 @@ import secrets
 import numpy as np
 
 from pacbayes import processes
+from pacbayes.checks import plain
 from pacbayes.errors import InvalidInput
 
 
 def fresh_seed() -> int:
     """A seed that nobody could foresee; the same in all processes."""
     return processes.from_first(secrets.randbits(63))
+
+
+def chosen_seed(seed: int | None) -> int:
+    """The seed that was given, a number of Python's or NumPy's; or a fresh one."""
+    seed = fresh_seed() if seed is None else plain(seed)
+    check_seed(seed)
+    return seed
 
 
 def check_seed(seed: int) -> None:

@@ -110,6 +110,14 @@ def assert_on_the_safe_side(q: np.ndarray, c: np.ndarray, p: np.ndarray) -> None
         assert lower <= q1 or exact_kl(q1, lower) <= c1, f"too far above the true inverse: {where}"
 
 
+@pytest.mark.parametrize("q", [torch.tensor(0), torch.tensor([0, 1]), torch.tensor(False)])
+def test_whole_numbers_are_taken_for_floats(q):
+    """As integers the bound would be cut down to one."""
+    assert torch.equal(kl_inverse(q, 0.1), kl_inverse(q.double(), 0.1))
+    assert torch.equal(kl_inverse(0.5, torch.tensor(1)), kl_inverse(0.5, torch.tensor(1.0).double()))
+    assert torch.equal(kl(q, 0.5), kl(q.double(), 0.5))
+
+
 def test_inverse_is_never_below_the_true_one_and_close_to_it_on_a_grid():
     q, c = grid(QS, CS)
     assert_on_the_safe_side(q, c, kl_inverse(q, c))

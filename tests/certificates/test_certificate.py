@@ -300,6 +300,18 @@ def test_the_sentence_rounds_to_the_safe_side(errors, kl, delta, mc_delta):
     assert confidence > Decimal(issued.confidence) - Decimal("1.1e-4")
 
 
+@settings(max_examples=100, deadline=None)
+@given(errors=st.integers(0, 2000), kl=st.floats(0, 1000))
+def test_a_bound_is_never_shown_below_itself(errors, kl):
+    """In the table, and in the sentence of a loss of one's own, which has no percentage."""
+    issued = dataclasses.replace(certificate(errors=errors, kl=kl), loss="cost")
+    for shown in (
+        re.search(r"(\d\.\d{6}), confidence", str(issued)),
+        re.search(r"at most (\S+) on", issued.sentence()),
+    ):
+        assert Decimal(shown[1]) >= Decimal(issued.risk_bound)
+
+
 def test_the_usual_sentence():
     text = certificate().sentence()
     assert text.startswith("With probability at least 96.5 % over the draw of the data")

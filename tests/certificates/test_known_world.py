@@ -103,11 +103,9 @@ def test_whole_certificates(predictor, bound):
         gap = gaps(data, 1.0)
         net = as_network(gap)
         net.catoni = tuple(CATONI)
-        delta = 0.4 if predictor == "single" else 0.2
-        issued = certify(
-            net, as_examples(data), predictor=predictor, bound=bound, delta=delta, mc_delta=0.2, draws=120, voters=3,
-            seed=seed,
-        )  # fmt: skip
+        shares = {"delta": 0.4} if predictor == "single" else {"delta": 0.2, "mc_delta": 0.2, "draws": 120}
+        voters = 3 if predictor == "majority" else None
+        issued = certify(net, as_examples(data), predictor=predictor, bound=bound, voters=voters, seed=seed, **shares)
         answers = answer_one(gap)
         if predictor == "single":
             low, high = single_weights(net, seed).double().numpy().reshape(2, -1)

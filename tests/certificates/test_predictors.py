@@ -217,7 +217,36 @@ def test_losses_that_are_none(loss, trained):
 @pytest.mark.parametrize("options", [{"predictor": "majority"}, {"predictor": "single"}, {"sampling": "shared"}])
 def test_a_loss_is_for_the_randomised_predictor(options, trained):
     with pytest.raises(PacBayesError, match="loss of one's own"):
-        certify(*trained[:2], loss=absolute_loss, draws=20, **options)
+        certify(*trained[:2], loss=absolute_loss, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "ignored"),
+    [
+        ({"predictor": "single", "draws": 20}, "draws"),
+        ({"predictor": "single", "sampling": "shared"}, "sampling"),
+        ({"predictor": "single", "limit": "one-sided", "mc_delta": 0.02}, "limit, mc_delta"),
+        ({"predictor": "single", "budget": 1.0}, "budget"),
+        ({"predictor": "single", "voters": 3}, "voters"),
+        ({"sampling": "exact", "draws": 20}, "draws"),
+        ({"sampling": "exact", "budget": 1.0}, "budget"),
+        ({"draws": 20, "budget": 1.0}, "draws"),
+        ({"voters": 3}, "voters"),
+    ],
+)
+def test_what_would_be_ignored_is_refused_before_anything_is_drawn(options, ignored, trained):
+    net, data, _ = trained
+    before = net.single_draws
+    with pytest.raises(InvalidInput, match=f"^{ignored} would be ignored"):
+        certify(net, data, **options)
+    assert net.single_draws == before
+
+
+def test_another_prior_does_not_make_drawing_again_free():
+    net, data = stochastic(nn.Linear(4, 3), 0.1), gaussian_data()
+    assert certify(net, data, predictor="single", seed=1).draw == 1
+    net.freeze_prior()
+    assert certify(net, data, predictor="single", seed=2).draw == 2
 
 
 def test_a_budget_fixes_the_draws_before_any_result(trained, monkeypatch):

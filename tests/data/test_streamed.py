@@ -26,7 +26,7 @@ def walk(data):
     pb.fit(net, bound_data, epochs=2, rate=0.01, batch_size=7, optimiser="adam")
     found = [net.fingerprint("posterior")]
     for options in ({}, {"sampling": "shared"}, {"predictor": "single"}, {"loss": lambda out, y: out.softmax(1)[:, 0]}):
-        draws = 5 if "sampling" in options else 200
+        draws = 5 if "sampling" in options else None if "predictor" in options else 200
         found.append(vars(pb.certify(net, bound_data, bound="best", draws=draws, seed=1, **options)))
     features, head = pb.features(model, data)
     prior_data, bound_data = pb.split(features, fraction=0.5)

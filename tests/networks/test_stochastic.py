@@ -12,6 +12,7 @@ from torch import nn
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import StochasticNetwork, stochastic
+from pacbayes.networks.precision import full_precision
 
 # PyTorch's own note on even kernels
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -108,6 +109,17 @@ def model_and_batch(name: str, batch: int = 4) -> tuple[nn.Module, torch.Tensor]
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("before", ["highest", "high", "medium"])
+def test_full_precision_is_that_and_leaves_things_as_they_were(before):
+    torch.set_float32_matmul_precision(before)
+    try:
+        with full_precision():
+            assert torch.get_float32_matmul_precision() == "highest" and not torch.backends.cudnn.allow_tf32
+        assert torch.get_float32_matmul_precision() == before and torch.backends.cudnn.allow_tf32
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_the_mean_pass_is_the_original_model(name):
     model, x = model_and_batch(name)
     net = stochastic(model)

@@ -16,7 +16,7 @@ from pacbayes.certificates.evidence import Evidence
 from pacbayes.data import as_data
 from pacbayes.runs import Config, Evaluation, RunFolder, certify_run, certify_run_classes, train_run
 from pacbayes.runs.folder import SplitData
-from pacbayes.runs.journal import start_journal
+from pacbayes.runs.journal import note, start_journal
 from pacbayes.training import Epoch
 
 DATA = as_data(([[0.0], [1.0]], [0, 1]))
@@ -81,8 +81,10 @@ def new_run(tmp_path: Path) -> NewRun:
         run.history_file.write_text(history_of([0.08, 0.06, 0.07]) if history is None else history, "utf-8")
         if evaluation is not None:
             (run.path / "evaluation.json").write_text(json.dumps(asdict(evaluation)), "utf-8")
-        (run.path / "prior.safetensors").write_bytes(b"")
+        for name in ("prior", "posterior"):
+            run.weights_file(name).write_bytes(b"")
         start_journal(run, "0" * 64, b"")
+        note(run, "certified", min(1.0, max(0.0, run.certificate().risk_bound)))
         return run
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 
 import numpy as np
@@ -19,7 +20,7 @@ from pacbayes.networks import memory
 from pacbayes.report.records import read_evaluation
 from pacbayes.runs import certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.folder import same_data
-from pacbayes.runs.journal import read_journal
+from pacbayes.runs.journal import note, read_journal
 from pacbayes.runs.predict import inputs_for
 
 
@@ -104,6 +105,28 @@ def test_a_certificate_that_cannot_be_written_is_counted_and_nothing_is_lost(cer
     assert not [check for check in verify_run(certified) if check.status == "failed"]
 
 
+def test_a_single_network_that_cannot_be_written_is_counted(certified, monkeypatch):
+    def full(path, content):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr("pacbayes.runs.certify.write_atomically", full)
+        certify_run(certified, predictor="single", test_draws=2, seed=1)
+    certificate, _ = certify_run(certified, predictor="single", test_draws=2, seed=2)
+    assert certificate.draw == 2
+    assert not [check for check in verify_run(certified) if check.status == "failed"]
+
+
+def test_what_other_processors_round_otherwise_is_no_fault(everything):
+    """The last digit of the KL depends on the number of threads."""
+    path = everything.path / "classes.json"
+    record = json.loads(path.read_text())
+    for kl, right in ((math.nextafter(record["kl"], math.inf), True), (record["kl"] * (1 + 1e-9), False)):
+        path.write_text(json.dumps(record | {"kl": kl}))
+        note(everything, "classes certified")
+        assert ("failed" not in {check.status for check in verify_run(everything)}) == right
+
+
 def test_predictions_are_labels_and_follow_the_seed(certified):
     inputs = load(certified.config().data, "test").x.repeat(20, 1)
     first, again, other = (predict_run(certified, inputs, seed) for seed in (1, 1, 2))
@@ -145,13 +168,13 @@ def test_predictions_are_those_of_the_posterior(certified, monkeypatch):
 def test_predictions_are_those_of_the_predictor_that_is_certified(certified):
     x = torch.zeros(1000, 4)
     assert len(set(predict_run(certified, x, seed=1).tolist())) > 1
-    certify_run(certified, draws=20, test_draws=2, predictor="single")
+    certify_run(certified, test_draws=2, predictor="single")
     assert len(set(predict_run(certified, x, seed=1).tolist())) == 1
 
 
 def test_the_test_error_is_that_of_the_predictor_that_is_certified(certified):
     test = load(certified.config().data, "test")
-    _, evaluation = certify_run(certified, draws=20, predictor="single", seed=3)
+    _, evaluation = certify_run(certified, predictor="single", seed=3)
     wrong = (predict_run(certified, test.x) != test.y).double().mean().item()
     assert (evaluation.test_error, evaluation.test_error_sd, evaluation.test_draws) == (wrong, None, 1)
     issued, evaluation = certify_run(certified, draws=20, predictor="majority", voters=5, seed=3)

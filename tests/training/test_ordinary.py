@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -142,6 +143,36 @@ def test_going_on_after_any_epoch_ends_in_the_same_weights(average, tmp_path):
     with pytest.raises(RunError, match="not a checkpoint of this training"):
         other = Ordinary(epochs=3, batch_size=40, seed=1)
         drain(training_ordinary(net(), data, other, checkpoint=Checkpoint(checkpoint.path)))
+
+
+def test_layers_that_are_random_themselves_go_by_the_seed():
+    data = pb.load("digits").take(np.arange(90))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.Dropout(0.5), nn.Linear(20, 10))
+    before = torch.get_rng_state()
+    first, second, other = (pb.train_ordinary(model, data, epochs=2, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first[-1].weight, second[-1].weight) and not torch.equal(first[-1].weight, other[-1].weight)
+
+
+def test_more_classes_than_outputs():
+    with pytest.raises(pb.PacBayesError, match=r"10 classes, and the model's output for one example is \[1, 3\]"):
+        pb.train_ordinary(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), pb.load("digits"), epochs=1)
+
+
+def test_a_pickled_model_knows_its_data_and_does_not_hold_them():
+    data = pb.load("digits")
+    prior_data, bound_data = pb.split(data, fraction=0.5)
+    model = pb.build("mlp", data.shape, 10)
+    trained = pb.train_ordinary(pb.standardise(model, prior_data), prior_data, epochs=1)
+    net = pb.stochastic(trained)
+    pb.fit(net, bound_data, epochs=1)
+    weights = sum(p.nbytes for p in model.parameters())
+    for one in (trained, net):
+        held = pickle.dumps(one)
+        assert len(held) < 6 * weights + 100 * len(data) < data.x.nbytes
+        again = pickle.loads(held)
+        with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
+            pb.certify(again if one is net else pb.stochastic(again), prior_data, draws=10)
 
 
 def test_what_it_was_trained_on_is_no_bound_data():

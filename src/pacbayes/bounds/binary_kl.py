@@ -164,6 +164,8 @@ def _as_float64(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Tensor, Tensor]:
 def _as_tensors(a: Tensor | float, b: Tensor | float) -> tuple[Tensor, Tensor]:
     like = a if isinstance(a, Tensor) else b
     assert isinstance(like, Tensor)
-    a, b = (v if isinstance(v, Tensor) else torch.tensor(v, dtype=like.dtype, device=like.device) for v in (a, b))
+    dtype = like.dtype if like.is_floating_point() else torch.float64
+    a, b = (v if isinstance(v, Tensor) else torch.tensor(v, dtype=dtype, device=like.device) for v in (a, b))
     dtype = torch.promote_types(a.dtype, b.dtype)
+    dtype = dtype if dtype.is_floating_point else torch.float64
     return a.to(dtype), b.to(dtype)

@@ -108,7 +108,7 @@ class Certificate:
             (
                 "certified risk",
                 f"<= {percent(self.risk_bound)}",
-                f"{_up(self.risk_bound):.6f}, confidence {-_up(-self.confidence):g}",
+                f"{rounded_up(self.risk_bound, 6)}, confidence {_down(self.confidence):g}",
             ),
             ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{shown} {what} in {self.visits} visits"),
             ("  its upper limit", percent(self.empirical_risk_bound), f"{limit}{draws}"),
@@ -139,7 +139,8 @@ class Certificate:
         }.get(self.predictor, "this randomised classifier")
         what = f"errs on at most {percent(self.risk_bound)} of new examples"
         if self.loss != "0-1":
-            what = f"has a mean {self.loss}, a loss from 0 to 1, of at most {_up(self.risk_bound):.4f} on new examples"
+            most = rounded_up(self.risk_bound, 4)
+            what = f"has a mean {self.loss}, a loss from 0 to 1, of at most {most} on new examples"
         return f"With probability at least {confidence_percent(self.confidence)} over the draw of {over}, {who} {what}."
 
     def evidence(self) -> Evidence:
@@ -244,9 +245,14 @@ def same(recorded: Any, value: Any) -> bool:
     return bool(recorded == value)
 
 
-def _up(value: float) -> float:
-    """Rounded up to six digits, but for what float64 itself adds."""
-    return math.ceil(value * 1e6 - 1e-6) / 1e6
+def _down(confidence: float) -> float:
+    """Rounded down to six digits, but for what float64 itself takes away."""
+    return math.floor(confidence * 1e6 + 1e-6) / 1e6
+
+
+def rounded_up(value: float, digits: int) -> str:
+    """A bound with so many digits, never below it."""
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_CEILING):f}"
 
 
 def table(rows: list[tuple[str, str, str]]) -> str:
@@ -256,7 +262,7 @@ def table(rows: list[tuple[str, str, str]]) -> str:
 
 def percent(value: float) -> str:
     """A rate in percent with two digits, or four below one percent, never rounded down."""
-    number = Decimal(value) * 100
+    number = Decimal(value).scaleb(2)
     digits = 2 if number >= 1 else 4
     return f"{number.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)} %"
 

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 
 from pacbayes.bounds.confidence import clopper_pearson_upper
+from pacbayes.bounds.pac_bayes import check_delta
 from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.evidence import EXACT_UNIT, LOSS_UNIT, Evidence
 from pacbayes.certificates.monte_carlo import (
     Loss,
     Progress,
+    check_budget,
     check_draws,
     draws_within,
     exact_errors,
@@ -28,19 +30,23 @@ from pacbayes.certificates.monte_carlo import (
     vote_errors,
 )
 from pacbayes.certificates.single import single_file, single_weights
+from pacbayes.checks import plain
 from pacbayes.data import Data, as_data
 from pacbayes.data.dataset import Trace
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
 from pacbayes.networks.memory import chunk_size
+from pacbayes.networks.precision import full_precision
 from pacbayes.networks.refusals import check_examples, refuse_a_change, refuse_what_mixes_examples
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
-from pacbayes.seeds import check_seed, derived_seed, fresh_seed
+from pacbayes.seeds import chosen_seed, derived_seed
 
 # The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
 _KL_ROUND_UP = 1 + 1e-11
 _TRIAL = 7
+DRAWS, MC_DELTA, VOTERS = 150_000, 0.01, 11
+"""What is taken where nothing is said: the paper's, and eleven voters."""
 # Copies are pointed out where they are this share of the data, and so many are not copies.
 _COPIES, _TWINS, _DISTINCT = 0.2, 0.05, 100
 
@@ -52,13 +58,13 @@ def certify(
     bound: str = "invKL",
     predictor: str = "randomised",
     delta: float = 0.025,
-    mc_delta: float = 0.01,
-    draws: int = 150_000,
+    mc_delta: float | None = None,
+    draws: int | None = None,
     budget: float | None = None,
-    sampling: str = "independent",
+    sampling: str | None = None,
     limit: str | None = None,
     loss: Loss | None = None,
-    voters: int = 11,
+    voters: int | None = None,
     priors: int = 1,
     seed: int | None = None,
     progress: Progress | None = None,
@@ -71,13 +77,15 @@ def certify(
     ``bound``: ``"invKL"``, the paper's; ``"best"``, the least of a fixed few, which is charged for; or one of
     ``pacbayes.certificates.BOUNDS``, for a single network also ``"binomial"``. ``predictor``: ``"randomised"``, a fresh
     draw of the weights for each prediction; ``"single"``, one network drawn now (see :func:`export_single`; each
-    further one is charged for); ``"majority"``, the vote of ``voters`` fresh draws for each prediction. ``loss``: a
-    fixed function of outputs [n, classes] and labels [n] with n values in [0, 1], in place of the 0-1 error.
+    further one is charged for); ``"majority"``, the vote of ``voters`` fresh draws for each prediction, 11 unless
+    given. ``loss``: a fixed function of outputs [n, classes] and labels [n] with n values in [0, 1], in place of the
+    0-1 error.
 
-    ``draws`` is the number of independent Monte-Carlo terms: visits of an example with a draw of its own, or with
-    ``sampling="shared"`` networks that each pass over all the data; ``budget`` takes as many as there is time for, in
-    seconds, and fixes the number before the first result is seen. Where the last layer alone is stochastic,
-    ``sampling="exact"`` computes the risk without any. ``limit`` is the Monte-Carlo limit: ``"two-sided"`` as in the
+    ``draws`` is the number of independent Monte-Carlo terms, 150,000 unless given: visits of an example with a draw of
+    its own, or with ``sampling="shared"`` networks that each pass over all the data; ``budget`` takes as many as there
+    is time for, in seconds, and fixes the number before the first result is seen. Where the last layer alone is
+    stochastic, ``sampling="exact"`` computes the risk without any. ``mc_delta`` (0.01) is spent on the draws; what
+    makes none spends nothing. ``limit`` is the Monte-Carlo limit: ``"two-sided"`` as in the
     paper and its bound's default, ``"one-sided"`` or ``"clopper-pearson"``, which are tighter.
 
     ``priors`` is how many priors, splits, scales or seeds were to be tried, this one among them, before the bound data
@@ -88,14 +96,27 @@ def certify(
     """
     check_stochastic(net)
     data = as_data(data, classes=net.classes)
+    seed, draws, voters, priors = chosen_seed(seed), plain(draws), plain(voters), plain(priors)
+    of_draws = {"draws": draws, "budget": budget, "limit": limit, "mc_delta": mc_delta or None}
     if predictor == "single":
-        sampling, draws, budget = "once", 1, None
+        _refuse("a single network is counted as it is, without draws", **of_draws, sampling=sampling)
+        sampling, draws, limit, mc_delta = "once", 1, "none", 0.0
     elif sampling == "exact":
-        draws, budget = 0, None
+        _refuse("an exact risk is computed, without draws", **of_draws)
+        draws, limit, mc_delta = 0, "none", 0.0
     else:
+        sampling = "independent" if sampling is None else sampling
+        mc_delta = MC_DELTA if mc_delta is None else mc_delta
+        if budget is not None:
+            _refuse("the budget decides how many there are", draws=draws)
+            check_budget(budget, sampling)
+        draws = DRAWS if draws is None else draws
         check_draws(draws)
-    if sampling in ("once", "exact"):
-        limit, mc_delta = "none", 0.0
+    if predictor != "majority":
+        _refuse("they are for the majority predictor", voters=voters)
+        voters = 1
+    elif voters is None:
+        voters = VOTERS
     if limit is None:
         whole = sampling == "independent" and loss is None
         limit = "two-sided" if bound == "invKL" else "clopper-pearson" if whole else "one-sided"
@@ -107,17 +128,13 @@ def certify(
     plan = Evidence(
         errors=0, visits=visits, draws=draws, kl=0.0, m=len(data), delta=delta, mc_delta=mc_delta, limit=limit,
         sampling=sampling, bound=bound, predictor=predictor, unit=_unit(sampling, loss), catoni=list(net.catoni),
-        profile_kl=0.0, voters=voters if predictor == "majority" else 1, priors=priors,
+        profile_kl=0.0, voters=voters, priors=priors,
     )  # fmt: skip
     if predictor == "single":
         plan = replace(plan, log_ratio=0.0, profile_log_ratio=0.0, draw=net.single_draws + 1)
     plan.derived()  # refuses what is wrong before any draw is made
     refuse_what_voids_a_bound(net, data)
-    seed = fresh_seed() if seed is None else seed
-    check_seed(seed)
     if budget is not None:
-        if sampling != "independent":
-            raise InvalidInput("a time budget is for independent draws")
         trial = derived_seed(seed, _TRIAL)
         draws = draws_within(budget, lambda n: _counted(replace(plan, visits=n, draws=n), net, data, loss, trial))
         plan = replace(plan, visits=draws, draws=draws)
@@ -127,9 +144,9 @@ def certify(
         net.single_draws += 1
         weights = single_weights(net, seed)
         drawn = sha256(single_file(net, weights))
-        plain, profile = log_ratios(net.on_cpu(), weights)
+        ratio, profile = log_ratios(net.on_cpu(), weights)
         errors = network_errors(net.at(weights), data)
-        plan = replace(plan, errors=errors, log_ratio=plain, profile_log_ratio=profile, draw=net.single_draws)
+        plan = replace(plan, errors=errors, log_ratio=ratio, profile_log_ratio=profile, draw=net.single_draws)
     else:
         plan = _counted(plan, net, data, loss, seed, progress)
     refuse_a_change(net)  # it may have changed while it was counted
@@ -148,6 +165,12 @@ def certify(
         versions=versions(),
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _refuse(why: str, **options: object) -> None:
+    """Refuse options that were given and would be ignored."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise InvalidInput(f"{', '.join(given)} would be ignored: {why}")
 
 
 def divergences(net: StochasticNetwork) -> tuple[float, float]:
@@ -171,7 +194,8 @@ def _counted(
     if plan.sampling == "exact":
         return replace(plan, errors=exact_errors(net, data))
     if plan.sampling == "shared":
-        return replace(plan, errors=sum(shared_errors(net, data, plan.draws, seed, progress)))
+        with full_precision():
+            return replace(plan, errors=sum(shared_errors(net, data, plan.draws, seed, progress)))
     if loss is not None:
         return replace(plan, errors=independent_losses(net, data, loss, plan.draws, seed, progress))
     return replace(plan, errors=independent_errors(net, data, plan.draws, seed, progress))
@@ -186,10 +210,10 @@ def holdout_bound(
     ``drawn=False``, by the network of its means, which is not random at all and often errs less.
     """
     check_stochastic(net)
+    check_delta(delta)
     data = as_data(data, classes=net.classes)
+    seed = chosen_seed(seed)
     refuse_what_voids_a_bound(net, data)
-    seed = fresh_seed() if seed is None else seed
-    check_seed(seed)
     prior = net.prior_network()
     errors = independent_errors(prior, data, len(data), seed) if drawn else network_errors(prior, data)
     return clopper_pearson_upper(errors, len(data), delta)

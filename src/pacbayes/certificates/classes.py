@@ -18,15 +18,16 @@ import torch
 
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates.certificate import confidence_percent, fitting, percent, same
-from pacbayes.certificates.certify import divergences, refuse_what_voids_a_bound
+from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences, refuse_what_voids_a_bound
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
+from pacbayes.checks import plain
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.networks.refusals import refuse_a_change
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
-from pacbayes.seeds import check_seed, derived_seed, fresh_seed
+from pacbayes.seeds import chosen_seed, derived_seed
 
 _LARGEST_FILE = 2**24
 
@@ -139,8 +140,8 @@ def certify_classes(
     *,
     bound: str = "best",
     delta: float = 0.025,
-    mc_delta: float = 0.01,
-    draws: int = 150_000,
+    mc_delta: float = MC_DELTA,
+    draws: int = DRAWS,
     priors: int = 1,
     seed: int | None = None,
     progress: Progress | None = None,
@@ -152,11 +153,10 @@ def certify_classes(
     """
     check_stochastic(net)
     data = as_data(data, classes=net.classes)
+    seed, draws, priors = chosen_seed(seed), plain(draws), plain(priors)
     check_draws(draws)
     check_deltas(delta, mc_delta)
     refuse_what_voids_a_bound(net, data)
-    seed = fresh_seed() if seed is None else seed
-    check_seed(seed)
     sizes = data.class_counts()
     counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)
     visits = _shares(draws, sizes)

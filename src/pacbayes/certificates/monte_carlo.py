@@ -19,7 +19,7 @@ from pacbayes.errors import InvalidInput
 from pacbayes.networks.features import body_is_fixed, features
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import derived_seed
 
 # Tags that keep these streams apart from each other's and from training's, whatever seed is given.
@@ -137,7 +137,8 @@ def _totals(
     total = torch.zeros(shape, dtype=torch.int64, device=device)
     for number in mine:
         generator.manual_seed(_stream(start, 1 + number))
-        total += count(x[visits[number]], y[visits[number]], generator)
+        with full_precision():
+            total += count(x[visits[number]], y[visits[number]], generator)
         if progress is not None:
             progress((number + 1) / len(visits))
     return processes.add(total)
@@ -149,10 +150,15 @@ def _stream(start: int, number: int) -> int:
     return (start + number) % 2**63
 
 
-def draws_within(seconds: float, count: Callable[[int], object]) -> int:
-    """How many draws ``count(draws)`` makes in this time, from a few short trials whose results are not looked at."""
+def check_budget(seconds: float, sampling: str) -> None:
     if not 0 < seconds < math.inf:
         raise InvalidInput(f"the budget must be a positive number of seconds, and is {seconds}")
+    if sampling != "independent":
+        raise InvalidInput("a time budget is for independent draws")
+
+
+def draws_within(seconds: float, count: Callable[[int], object]) -> int:
+    """How many draws ``count(draws)`` makes in this time, from a few short trials whose results are not looked at."""
     start = time.perf_counter()
     draws = 64
     while True:
@@ -193,6 +199,7 @@ def shared_errors(
 
 def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
     """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
+    check_stochastic(net)
     data = as_data(data, classes=net.classes)
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
         data, head = features(net, data)

@@ -60,9 +60,14 @@ def export_single(net: StochasticNetwork, certificate: Certificate, path: str | 
 
     ``model.load_state_dict(safetensors.torch.load_file(path))`` is then the network that the certificate is for.
     """
+    write_atomically(Path(path), certified_file(net, certificate))
+
+
+def certified_file(net: StochasticNetwork, certificate: Certificate) -> bytes:
+    """The safetensors file that the certificate names."""
     if certificate.predictor != "single":
         raise InvalidInput(f"the certificate is for the {certificate.predictor} predictor, not for a single network")
     content = single_file(net, single_weights(net, certificate.seed))
     if sha256(content) != certificate.single_fingerprint:
         raise RunError("this network does not give the weights that the certificate names: it was changed since")
-    write_atomically(Path(path), content)
+    return content

@@ -38,7 +38,6 @@ from pacbayes.runs import (
     verify_run,
 )
 from pacbayes.runs.check import FAILED, PASSED
-from pacbayes.runs.journal import check_certified
 from pacbayes.runs.predict import inputs_for, valid_certificate
 
 app = typer.Typer(
@@ -49,14 +48,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-DRAWS = 150_000
 _OTHERS = [name for name in BOUNDS if name not in ("invKL", "best")]
 
 Run = Annotated[Path, typer.Argument(help="A run folder, made by 'pacbayes train'.")]
 Delta = Annotated[float, typer.Option(help="Probability that the PAC-Bayes bound may fail, over the draw of the data.")]
 MCDelta = Annotated[
-    float,
-    typer.Option(help="Probability that the Monte-Carlo limit may fail. Confidence is 1 - delta - mc-delta."),
+    float | None,
+    typer.Option(
+        help="Probability that the Monte-Carlo limit may fail. Confidence is 1 - delta - mc-delta. [default: 0.01]"
+    ),
 ]
 OptionalSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the draws; fresh ones if not given.")]
 
@@ -121,7 +121,9 @@ def certify(
             "written to RUN/single.safetensors) or majority (the vote of fresh draws)."
         ),
     ] = "randomised",
-    voters: Annotated[int, typer.Option(min=1, help="Draws that vote on each prediction, for majority.")] = 11,
+    voters: Annotated[
+        int | None, typer.Option(min=1, help="Draws that vote on each prediction, for majority. [default: 11]")
+    ] = None,
     draws: Annotated[
         int | None,
         typer.Option(
@@ -134,7 +136,7 @@ def certify(
         typer.Option(help="Time for the draws, such as 60s or 5m, in place of --draws; their number is fixed first."),
     ] = None,
     delta: Delta = 0.025,
-    mc_delta: MCDelta = 0.01,
+    mc_delta: MCDelta = None,
     limit: Annotated[
         str | None,
         typer.Option(
@@ -143,17 +145,21 @@ def certify(
         ),
     ] = None,
     sampling: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="independent (a draw for each visit), shared (each draw passes over all the data), or exact (no "
-            "draws; only where the last layer alone is stochastic)."
+            "draws; only where the last layer alone is stochastic). [default: independent]"
         ),
-    ] = "independent",
+    ] = None,
     table: Annotated[
         bool, typer.Option("--table", help="Show every bound for the same counts, beside the certificate.")
     ] = False,
     classes: Annotated[
-        bool, typer.Option("--classes", help="Certify each class and the confusions too: RUN/classes.json.")
+        bool,
+        typer.Option(
+            "--classes",
+            help="Certify each class and the confusions too, by independent draws of their own: RUN/classes.json.",
+        ),
     ] = False,
     test_draws: Annotated[
         int, typer.Option(min=1, help="Networks drawn for the test error's mean and deviation.")
@@ -172,9 +178,6 @@ def certify(
             raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
         if classes and predictor != "randomised":
             raise InvalidInput("--classes certifies the randomised classifier: leave --predictor away")
-        if draws is not None and budget is not None:
-            raise InvalidInput("--budget decides the number of draws: leave --draws away, or --budget")
-        draws = draws or DRAWS
         certificate, evaluation = _certify_and_show(
             folder, bound=bound, predictor=predictor, voters=voters, draws=draws, budget=_seconds(budget), delta=delta,
             mc_delta=mc_delta, limit=limit, sampling=sampling, test_draws=test_draws, seed=seed, device=device,
@@ -185,6 +188,7 @@ def certify(
             print(comparison_table(certificate, evaluation.holdout_bound))
         if classes:
             options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
+            options = {name: value for name, value in options.items() if value is not None}
             with fraction_bar("classes") as progress:
                 issued = certify_run_classes(folder, device=device, data=data, progress=progress, **options)
             print_lines(f"\n{issued.text(folder.class_names())}")
@@ -230,9 +234,7 @@ def report(
     Where the data are at hand, it shows examples that the network errs on; leave them out if the page is for others
     and the data are not.
     """
-    folder = RunFolder.open(run)
-    check_certified(folder)
-    print(f"Written: {write_report(folder, data=data, examples=examples)}")
+    print(f"Written: {write_report(RunFolder.open(run), data=data, examples=examples)}")
 
 
 @app.command()

@@ -76,7 +76,13 @@ def _from_items(dataset: Any) -> Arrays:
         if one.shape != inputs.shape[1:]:
             raise InvalidInput(f"item {i} has shape {list(one.shape)}, and item 0 {list(inputs.shape[1:])}")
         inputs[i] = one
-        labels.append(_array(item[1], f"the label of item {i}").item())
+        label = _array(item[1], f"the label of item {i}")
+        if label.size != 1:
+            raise InvalidInput(
+                f"the label of item {i} has {label.size} numbers: give the class as one number, such as "
+                "one_hot.argmax()"
+            )
+        labels.append(label.item())
     if inputs is None:
         raise InvalidInput("the dataset holds no examples")
     return inputs, np.array(labels), _names_of(dataset)

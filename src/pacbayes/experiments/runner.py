@@ -83,9 +83,10 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
     run = _folder(row, work)
     yield from _trained(run, row, say)
     start = time.monotonic()
+    without_draws = row.certificate.get("predictor") == "single" or row.certificate.get("sampling") == "exact"
     certificate, evaluation = certify_run(
         run,
-        draws=row.draws,
+        draws=None if without_draws else row.draws,
         test_draws=row.test_draws,
         seed=row.config.seed,
         device=row.config.device,

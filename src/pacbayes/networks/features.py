@@ -49,6 +49,8 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
                 "weights before the last layer are drawn, so its inputs cannot be computed once: make the last layer "
                 "alone stochastic, pacbayes.stochastic(model, layers=[...])"
             )
+        if head is not None:
+            raise InvalidInput("head would be ignored: it is for ordinary modules, a stochastic network has its own")
         layer, result, run = whole.output_layer, _head_network(whole), partial(whole, sampling="mean")
     else:
         layer = result = _part(whole, head)

@@ -18,20 +18,34 @@ from pacbayes.errors import UnsupportedModel
 from pacbayes.files import sha256
 
 
+class Seen(list[Data | Trace]):
+    """Data that have shaped a model. In a pickled one digests take their place: nobody expects them in its file."""
+
+    def note(self, data: Data) -> None:
+        if not any(data is other for other in self):
+            self.append(data)
+
+    def __reduce__(self) -> tuple[type[Seen], tuple[list[Trace]]]:
+        return Seen, ([some.trace if isinstance(some, Data) else some for some in self],)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Seen:
+        return Seen(self)
+
+
 def remember_data(model: nn.Module, seen: Iterable[Data | Trace]) -> None:
     """Note on the module and each of its parts that these data have shaped it; copies know that too."""
     seen = list(seen)
     for module in model.modules():
-        module.shaped_by = [*getattr(module, "shaped_by", []), *seen]  # type: ignore[assignment]
+        module.shaped_by = Seen([*getattr(module, "shaped_by", []), *seen])  # type: ignore[assignment]
 
 
-def data_behind(model: nn.Module) -> list[Data | Trace]:
+def data_behind(model: nn.Module) -> Seen:
     """All that has been noted on the module and its parts."""
     noted = {id(data): data for module in model.modules() for data in getattr(module, "shaped_by", [])}
-    return list(noted.values())
+    return Seen(noted.values())
 
 
-def forget_data(model: nn.Module) -> list[Data | Trace]:
+def forget_data(model: nn.Module) -> Seen:
     """The same, and the module lets go of them."""
     found = data_behind(model)
     for module in model.modules():

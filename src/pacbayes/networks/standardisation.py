@@ -45,6 +45,8 @@ def standardise(model: nn.Module, data: Any) -> nn.Sequential:
     """
     data = as_data(data)
     layer = Standardisation(*moments(data))
+    if (first := next(model.parameters(), None)) is not None:
+        layer.to(first.device)
     remember_data(layer, [data])
     return behind(layer, model)
 

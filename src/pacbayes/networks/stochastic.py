@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import safetensors.torch
 import torch
@@ -30,7 +29,7 @@ from pacbayes.networks.distributions import (
 from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
-from pacbayes.networks.shaping import digest, forget_data, held_aside
+from pacbayes.networks.shaping import Seen, digest, forget_data, held_aside
 
 
 def stochastic(
@@ -87,7 +86,7 @@ class StochasticNetwork(nn.Module):
         except RuntimeError as error:
             raise UnsupportedModel(f"the model cannot be copied: {str(error).splitlines()[0]}") from None
         # To notice bound data that had shaped the prior: what shaped the model, and then what fit() uses.
-        self.trained_on: list[Any] = forget_data(model)
+        self.trained_on = forget_data(model)
         output = conversion.output_name(model, output)
         if layers is not None:
             conversion.freeze_all_but(model, layers, output)
@@ -108,6 +107,8 @@ class StochasticNetwork(nn.Module):
         self._passes = Passes(self._binding)
         self.model = self._binding.model.eval()
         self.objective = "none"
+        # How many single networks were drawn for a certificate.
+        self.single_draws = 0
         # Whether a bound was computed for it: what is chosen after that was chosen with the bound data in view.
         self.bounded = False
         # Names of tensors that each pass overwrites: see refusals.py.
@@ -156,11 +157,9 @@ class StochasticNetwork(nn.Module):
     def freeze_prior(self) -> None:
         """Make the present posterior the prior."""
         self.catoni: tuple[float, ...] = CATONI_GRID
-        # How many single networks were drawn for a certificate.
-        self.single_draws = 0
         self.prior_mean.copy_(self.mean)
         self.prior_rho.copy_(self.rho)
-        self.prior_trained_on = list(self.trained_on)
+        self.prior_trained_on = Seen(self.trained_on)
         self.objective = "none"
         self._fixed_at_freeze = self._digests()
 

@@ -20,7 +20,7 @@ from pacbayes.report.explanations import explained
 from pacbayes.report.records import read_evaluation, read_history
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
 from pacbayes.runs import Config, RunFolder
-from pacbayes.runs.journal import certificates_issued, note
+from pacbayes.runs.journal import certificates_issued, check_certified, note
 from pacbayes.training import Epoch
 
 
@@ -31,6 +31,7 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
     stands in the page, which may be for others to read.
     """
     with run.alone():
+        check_certified(run)
         path = run.path / "report.html"
         write_atomically(path, _page(run, data, examples))
         note(run, "reported")

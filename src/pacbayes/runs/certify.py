@@ -11,12 +11,11 @@ from pacbayes.certificates import (
     ClassCertificate,
     certify,
     certify_classes,
-    export_single,
     holdout_bound,
     test_error,
 )
 from pacbayes.certificates.monte_carlo import Progress
-from pacbayes.certificates.single import single_weights
+from pacbayes.certificates.single import certified_file, single_weights
 from pacbayes.data import Data
 from pacbayes.files import write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
@@ -45,13 +44,13 @@ def certify_run(
     *,
     bound: str = "invKL",
     predictor: str = "randomised",
-    draws: int = 150_000,
+    draws: int | None = None,
     budget: float | None = None,
     delta: float = 0.025,
-    mc_delta: float = 0.01,
-    sampling: str = "independent",
+    mc_delta: float | None = None,
+    sampling: str | None = None,
     limit: str | None = None,
-    voters: int = 11,
+    voters: int | None = None,
     test_draws: int = 1000,
     seed: int | None = None,
     device: str | None = None,
@@ -65,32 +64,33 @@ def certify_run(
     """
     with run.alone():
         check_files(run, EVENTS["trained"])
+        config = run.config()
         net, bound_data = trained_network(run, device, data)
         net.single_draws = singles_drawn(run)
-        test = test_data(run.config().with_data_at(data), bound_data.shape)
-        if test is not None and any(test.overlaps(seen) for seen in net.prior_trained_on if run.config().prior_data):
+        test = test_data(config.with_data_at(data), bound_data.shape)
+        if test is not None and any(test.overlaps(seen) for seen in net.prior_trained_on if config.prior_data):
             test = None  # the prior has seen them
         certificate = certify(
             net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws,
-            budget=budget, sampling=sampling, limit=limit, voters=voters, priors=run.config().priors, seed=seed,
+            budget=budget, sampling=sampling, limit=limit, voters=voters, priors=config.priors, seed=seed,
             progress=progress,
         )  # fmt: skip
         if processes.first():
-            if predictor == "single":
-                export_single(net, certificate, run.weights_file("single"))
-                note(run, "drawn")
             # The journal first: what fails from here on has been counted, and nothing is lost before it is.
+            if predictor == "single":
+                weights = certified_file(net, certificate)
+                note(run, "drawn", content=weights)
+                write_atomically(run.weights_file("single"), weights)
             content = certificate.to_json()
             note(run, "certified", certificate.risk_bound, content)
             write_atomically(run.certificate_file, content)
             forget_derived_files(run)
 
         holdout = None
-        if run.config().learns_prior:
+        if config.learns_prior:
             failure = certificate.delta + certificate.mc_delta
             # By the run's seed: the same for each of its certificates, so that none can be picked by it.
-            seed_of_run = run.config().seed
-            holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=seed_of_run)
+            holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=config.seed)
         error, deviation, tested = _test_error(net, certificate, test, test_draws) if test else (None, None, 0)
         evaluation = Evaluation(error, deviation, tested, len(test) if test else 0, holdout)
         if processes.first():

@@ -19,9 +19,10 @@ from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.memory import chunk_size
+from pacbayes.networks.precision import full_precision
 from pacbayes.runs.folder import RunFolder, new_model
 from pacbayes.runs.journal import EVENTS, check_files
-from pacbayes.seeds import check_seed, fresh_seed
+from pacbayes.seeds import chosen_seed
 
 
 def valid_certificate(run: RunFolder) -> Certificate | None:
@@ -67,8 +68,7 @@ def predict_run(run: RunFolder, inputs: Inputs, seed: int | None = None, device:
     net, shape = run.network(device), run.data_record()["shape"]
     if list(inputs.shape[1:]) != shape:
         raise InvalidInput(f"the network takes examples of shape {shape}, not {list(inputs.shape[1:])}")
-    seed = fresh_seed() if seed is None else seed
-    check_seed(seed)
+    seed = chosen_seed(seed)
     sampling, voters = "independent", 1
     if certificate is not None and certificate.predictor == "majority":
         voters = certificate.voters
@@ -84,6 +84,7 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     were scaled, its first layer does that.
     """
     folder = RunFolder.open(Path(run))
+    check_files(folder, EVENTS["trained"])
     certificate = valid_certificate(folder)
     if certificate is None or certificate.predictor != "single":
         raise RunError(f"{folder.path} has no certificate of a single network: 'pacbayes certify --predictor single'")
@@ -108,7 +109,8 @@ def voted(net: StochasticNetwork, inputs: Inputs, sampling: str, voters: int, se
         x = x.to(net.mean.device)
         votes = torch.zeros(len(x), net.classes, dtype=torch.int64, device=x.device)
         for _ in range(voters):
-            answers = net(x, sampling, generator).argmax(-1, keepdim=True)
+            with full_precision():  # as it was counted
+                answers = net(x, sampling, generator).argmax(-1, keepdim=True)
             votes.scatter_add_(1, answers, torch.ones_like(answers))
         labels.append(votes.argmax(-1).cpu())
     return torch.cat(labels)

@@ -16,6 +16,7 @@ from pacbayes.data import Data, split
 from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.files import sha256, write_atomically
 from pacbayes.networks import StochasticNetwork
+from pacbayes.networks.shaping import Seen
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import FILES, RunFolder, SplitData, network_of, new_model, new_network, training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
@@ -74,7 +75,7 @@ def checked_data(config: Config) -> SplitData:
     data = training_data(config)
     net = new_network(config, data.bound.shape, data.bound.classes, data.prior)
     prior_data, _ = _held_back(config, data.prior)
-    if config.prior_data and prior_data is not None and data.bound.overlaps(prior_data):
+    if config.prior_data and data.prior is not None and data.bound.overlaps(data.prior):
         raise InvalidInput("some of the prior data are among the training data, and all of these are bound data")
     if config.ordinary is not None:
         check_ordinary(data.bound.shape, config.ordinary)
@@ -211,5 +212,5 @@ def trained_network(
     data = run.data(place)
     net = run.network(device)
     if data.prior is not None:
-        net.prior_trained_on = [data.prior]
+        net.prior_trained_on = Seen([data.prior])
     return net, data.bound

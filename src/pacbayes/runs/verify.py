@@ -16,6 +16,7 @@ from pacbayes.certificates.audit import (
     network_faults,
     smaller_divergences,
 )
+from pacbayes.certificates.certificate import same
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
@@ -210,7 +211,7 @@ def _classes(run: RunFolder, certificate: Certificate, net: StochasticNetwork | 
     ]
     if issued.priors != certificate.priors:
         faults.append("it is not charged for the priors of certificate.json")
-    if issued.kl != certificate.kl or issued.catoni != (certificate.catoni or issued.catoni):
+    if not same(issued.kl, certificate.kl) or issued.catoni != (certificate.catoni or issued.catoni):
         faults.append("its KL or C is not that of certificate.json")
     if sum(issued.m) != certificate.m:
         faults.append("its classes have not as many examples as certificate.json")
@@ -250,6 +251,6 @@ def _catoni(config: Config, certificate: Certificate, net: StochasticNetwork) ->
     if config.expected_risk:
         risk, kl = config.expected_risk, config.expected_kl
         expected = (catoni_parameter(risk, kl, certificate.m, config.posterior.delta),)
-    if net.catoni == expected:
+    if same(dict(enumerate(net.catoni)), dict(enumerate(expected))):
         return PASSED, "of Catoni's bound: as config.toml has it"
     return FAILED, "of Catoni's bound: not what config.toml says, so it may have been chosen by the result"

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ class _Run:
         priors = made_priors(self.folder, self.sweep.charge, {t.number: self._path(t.number) for t in trials})
         # One that was told the outcome of another, its like, has no run of its own.
         best = ranked([trial for trial in complete if not trial.message])[0]
-        self.pool.start(best.number, certify_trial, self._path(best.number), asdict(self.sweep.certify))
+        self.pool.start(best.number, certify_trial, self._path(best.number), self.sweep.certify.options())
         while not (ended := self.pool.finished()):
             time.sleep(_POLL_SECONDS)
         if ended[0][1].state == FAILED:

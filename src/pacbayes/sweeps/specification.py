@@ -13,6 +13,7 @@ from typing import Any
 
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates import formulas_of
+from pacbayes.certificates.certify import DRAWS, MC_DELTA
 from pacbayes.checks import check_one_of, check_type, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
@@ -31,10 +32,10 @@ class Certification:
 
     bound: str = "invKL"
     predictor: str = "randomised"
-    draws: int = 150_000
+    draws: int = DRAWS
     delta: float = 0.025
     """For the whole sweep: each prior that it can try has an equal share."""
-    mc_delta: float = 0.01
+    mc_delta: float = MC_DELTA
     test_draws: int = 1000
 
     def __post_init__(self) -> None:
@@ -43,6 +44,11 @@ class Certification:
         check_deltas(self.delta, self.mc_delta)
         if min(self.draws, self.test_draws) < 1:
             raise InvalidInput("draws and test_draws must be at least 1")
+
+    def options(self) -> dict[str, Any]:
+        """For :func:`~pacbayes.runs.certify_run`; a single network is counted without draws."""
+        unused = ("draws", "mc_delta") if self.predictor == "single" else ()
+        return {name: value for name, value in asdict(self).items() if name not in unused}
 
 
 @dataclass(frozen=True)

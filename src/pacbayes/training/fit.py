@@ -108,8 +108,8 @@ def fitting(
     check_stochastic(net)
     data = as_data(data, classes=net.classes)
     check_fit(net, data, settings)
-    net.objective = settings.objective
-    net.trained_on.append(data)
+    net.objective = settings.name
+    net.trained_on.note(data)
     stage = Stage(net, data, settings)
     engine = engine_for(stage)
     best: dict[str, Tensor] = {}

@@ -27,8 +27,8 @@ def fitting_last(
     check_fit(net, data, settings)
     inputs, head = features(net, data)
     assert isinstance(head, StochasticNetwork)
-    net.objective = settings.objective
-    net.trained_on.append(data)
+    net.objective = settings.name
+    net.trained_on.note(data)
     try:
         # By what was given: computed on another device, the features differ in their last digits.
         of = None if checkpoint is None else trained_from(net, data)

@@ -11,7 +11,7 @@ from torch import Tensor
 from pacbayes.checks import check_one_of
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.loss import batch_loss, divergence_of, objective_of
 from pacbayes.training.settings import Settings
 
@@ -47,6 +47,7 @@ def objective(
     >>> loss = objective(net, (torch.randn(8, 4), torch.arange(8) % 2), m=64)
     >>> loss.backward()
     """
+    check_stochastic(net)
     for name in options:
         check_one_of("option", name, OPTIONS)
     settings = Settings.of(lam="best", **options)
@@ -56,7 +57,7 @@ def objective(
             f"a batch is x [b, ...] and y, int64 [b], and this one has {x.dtype} {list(x.shape)} and "
             f"{y.dtype} {list(y.shape)}"
         )
-    net.objective = settings.objective
+    net.objective = settings.name
     normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
     loss, _ = batch_loss(net, x, y, settings, normals)
     # In the weights' own precision: only the gradient matters here. Certificates use the exact one.
@@ -72,5 +73,7 @@ def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
     """
     if not data:
         raise InvalidInput("name the data that shaped this prior: freeze_prior(net, prior_data)")
-    net.trained_on += [as_data(some, classes=net.classes) for some in data]
+    check_stochastic(net)
+    for some in data:
+        net.trained_on.note(as_data(some, classes=net.classes))
     net.freeze_prior()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -111,7 +112,14 @@ def train_ordinary(
     """
     if settings is not None and options:
         raise InvalidInput("give settings or options, not both")
-    return drain(training_ordinary(model, as_data(data), settings or Ordinary.of(**options), callback))
+    data = as_data(data)
+    with torch.no_grad():
+        shape = copy.deepcopy(model).eval()(data.x[:1].to(next(model.parameters()).device)).shape
+    if len(shape) != 2 or shape[1] < data.classes:
+        raise InvalidInput(
+            f"the data have {data.classes} classes, and the model's output for one example is {[*shape]}"
+        )
+    return drain(training_ordinary(model, data, settings or Ordinary.of(**options), callback))
 
 
 def check_ordinary(shape: tuple[int, ...], settings: Ordinary) -> None:
@@ -202,7 +210,7 @@ class _Training:
         batches = self._order().split(settings.batch_size)
         self.sums.zero_()
         rate = 0.0
-        with fastest_convolutions():
+        with self._seeded(number), fastest_convolutions():
             for place, batch in enumerate(batches):
                 # BatchNorm has no variance of a single example.
                 if len(batch) == 1 and settings.batchnorm:
@@ -218,6 +226,17 @@ class _Training:
             raise NonFinite(f"epoch {number}: the cross-entropy was not finite. Try a smaller rate")
         # There is no prior yet to diverge from, and no bound.
         return Epoch(epoch=number, rate=rate, objective=objective, risk=risk, kl=0.0, penalty=0.0, bound=1.0)
+
+    @contextmanager
+    def _seeded(self, number: int) -> Iterator[None]:
+        """PyTorch's own random numbers, which layers such as Dropout take, by the seed; then as they were."""
+        cuda = self.device.type == "cuda"
+        with torch.random.fork_rng([self.device] if cuda else []):
+            torch.default_generator.manual_seed(derived_seed(self.settings.seed, number))
+            if cuda:
+                with torch.cuda.device(self.device):
+                    torch.cuda.manual_seed(derived_seed(self.settings.seed, number))
+            yield
 
     def _capturable(self) -> bool:
         """Whether a step is the same kernels each time: certain for layers of PyTorch's and our own on a GPU."""
@@ -279,7 +298,8 @@ class _Training:
         if self.average is not None:
             model = self.average
             # Averaged weights are smaller than those on the way, whose statistics would not fit them.
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
+            with self._seeded(self.settings.epochs), autocast:
                 update_bn(self._batches(), model)
         model = without_batchnorm(model) if self.settings.batchnorm else model
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

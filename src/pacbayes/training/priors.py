@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pacbayes.data import as_data
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.fit import Epoch, fit
 from pacbayes.training.settings import Settings
 
@@ -28,9 +28,11 @@ def learn_prior(
     First the means by cross-entropy, then means and variances by Cond-Gauss with a small kappa (or ERM); None leaves
     a stage out. ``data`` must be disjoint from the bound data: see :func:`pacbayes.split`.
     """
+    check_stochastic(net)
+    data = as_data(data, classes=net.classes)
     for settings in (pretraining, training):
         if settings is not None:
             fit(net, data, settings=settings, callback=callback)
     # Also where another loop has trained on them.
-    net.trained_on.append(as_data(data, classes=net.classes))
+    net.trained_on.note(data)
     net.freeze_prior()

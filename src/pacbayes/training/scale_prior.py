@@ -14,7 +14,7 @@ from torch import Tensor
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import Draw
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.fit import check_fit
 from pacbayes.training.loss import conditional_risk
@@ -61,6 +61,7 @@ def scale_prior(
     >>> scale.error <= scale.error_of_means + 0.05
     True
     """
+    check_stochastic(net)
     data = as_data(data, classes=net.classes)
     if not 0 < tolerance < 1:
         raise InvalidInput(f"tolerance must lie strictly between 0 and 1, and is {tolerance}")
@@ -82,7 +83,7 @@ def scale_prior(
     except BaseException:
         net.rho.copy_(start)
         raise
-    net.trained_on.append(data)
+    net.trained_on.note(data)
     net.freeze_prior()
     return PriorScale(2**power, error, limit - tolerance)
 

@@ -115,6 +115,11 @@ class Settings:
         return self.keep == "last" or (self.keep == "auto" and not self.penalised)
 
     @property
+    def name(self) -> str:
+        """What a certificate says that the network was trained with."""
+        return "CE" if self.method == "CE" else self.objective
+
+    @property
     def penalised(self) -> bool:
         """Whether the divergence enters the objective: it does not in pre-training and ERM."""
         return self.method != "CE" and self.objective != "ERM"
