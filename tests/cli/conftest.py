@@ -86,16 +86,20 @@ def data_file() -> Callable[..., Path]:
     return write
 
 
-TINY = (
-    "--model", "mlp", "--pretraining-epochs", 2, "--prior-epochs", 1, "--epochs", 2, "--batch-size", 16,
-    "--checkpoint-seconds", 0,
-)  # fmt: skip
+OF_PRIOR = ("--pretraining-epochs", 2, "--prior-epochs", 1)
+OF_POSTERIOR = ("--model", "mlp", "--epochs", 2, "--batch-size", 16, "--checkpoint-seconds", 0)
 
 
 @pytest.fixture(scope="session")
 def tiny() -> tuple[object, ...]:
     """Flags for a run of a moment."""
-    return TINY
+    return OF_PRIOR + OF_POSTERIOR
+
+
+@pytest.fixture(scope="session")
+def tiny_with() -> Callable[[str], tuple[object, ...]]:
+    """The same for either kind of prior."""
+    return lambda prior: ("--prior", prior, *(OF_PRIOR if prior == "learnt" else ()), *OF_POSTERIOR)
 
 
 @pytest.fixture(scope="session")

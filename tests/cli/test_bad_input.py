@@ -44,19 +44,36 @@ BAD_DATA = {
 
 @pytest.mark.parametrize("case", BAD_DATA)
 @pytest.mark.parametrize("prior", ["learnt", "data-free"])
-def test_bad_data(case, prior, pacbayes_main, data_file, tmp_path, tiny):
+def test_bad_data(case, prior, pacbayes_main, data_file, tmp_path, tiny_with):
     arrays, words = BAD_DATA[case]
     data = data_file(tmp_path / "data.npz", **arrays)
-    result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", "--prior", prior, *tiny)
+    result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", *tiny_with(prior))
     assert_one_error_line(result, "data.npz", *words)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("prior", ["learnt", "data-free"])
-def test_fewer_than_eight_examples(prior, pacbayes_main, data_file, tmp_path, tiny):
+def test_fewer_than_eight_examples(prior, pacbayes_main, data_file, tmp_path, tiny_with):
     data = data_file(tmp_path / "data.npz", m=7)
-    result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", "--prior", prior, *tiny)
+    result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", *tiny_with(prior))
     assert_one_error_line(result, "8")
+    assert not (tmp_path / "run").exists()
+
+
+IGNORED = {
+    ("--prior", "data-free", "--prior-fraction", 0.5): "--prior-fraction",
+    ("--prior", "data-free", "--prior-rate", 0.1, "--pretraining-epochs", 3): "--pretraining-epochs, --prior-rate",
+    ("--prior-data", "digits", "--prior-fraction", 0.3): "--prior-fraction",
+    ("--schedule", "1@0.1", "--rate", 0.3): "--rate",
+    ("--schedule", "1@0.1", "--epochs", 3): "--epochs",
+    ("--prior-schedule", "1@0.1", "--prior-rate", 0.3): "--prior-rate",
+}
+
+
+@pytest.mark.parametrize("flags", IGNORED)
+def test_flags_that_would_be_ignored(flags, pacbayes_main, tmp_path):
+    result = pacbayes_main("train", "--out", tmp_path / "run", *flags)
+    assert_one_error_line(result, f"error: {IGNORED[flags]} would be ignored")
     assert not (tmp_path / "run").exists()
 
 

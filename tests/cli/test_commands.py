@@ -191,9 +191,13 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_every_flag_of_train_goes_where_it_belongs(flag, pacbayes_main, data_file, tmp_path, tiny):
+def test_every_flag_of_train_goes_where_it_belongs(flag, pacbayes_main, data_file, tmp_path, tiny, tiny_with):
     value, place = FLAGS[flag]
     data = data_file(tmp_path / "data.npz")
+    if flag == "--prior":
+        tiny = tiny_with("data-free")
+    if flag == "--prior-schedule":
+        tiny = [each for each, before in zip(tiny, ("", *tiny), strict=False) if "--prior-epochs" not in (each, before)]
     result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", *tiny, flag, value)
     assert result.status == 0, result.err
     found = Config.read(tmp_path / "run" / "config.toml")

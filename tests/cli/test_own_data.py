@@ -29,7 +29,7 @@ def test_a_table_from_training_to_labels(pacbayes_main, tmp_path, tiny):
     run = tmp_path / "run"
     trained = pacbayes_main("train", "--data", data, "--out", run, *tiny)
     assert trained.status == 0, trained.err
-    assert "mine: 60 examples of shape 2, 2 classes\nclasses: no 66.7 %, yes 33.3 %\nTrained:" in trained.out
+    assert "mine: 60 examples of shape 2, 2 classes\nclasses: no 66.7 %, yes 33.3 %\nThe posterior is" in trained.out
     assert pacbayes_main("certify", run, "--draws", 60, "--test-draws", 2).status == 0
     verified = pacbayes_main("verify", run)
     assert verified.status == 0, verified.out

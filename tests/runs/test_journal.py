@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from pacbayes.certificates.certificate import rounded_up
 from pacbayes.errors import RunError
 from pacbayes.files import sha256
 from pacbayes.report import write_report
@@ -99,7 +100,7 @@ def test_every_certificate_stays_on_record(whole):
         bounds.append(certify_run(whole, draws=100, test_draws=2, seed=seed)[0].risk_bound)
     assert read_journal(whole).risk_bounds() == bounds
     status, words = detail(whole, "issued")
-    assert status == OPEN and words.startswith("3 certificates") and f"{bounds[0]:.4f}" in words
+    assert status == OPEN and words.startswith("3 certificates") and rounded_up(bounds[0], 4) in words
     assert not failed(whole)
     # The report was that of a certificate that is no longer there.
     assert not (whole.path / "report.html").exists()

@@ -78,7 +78,7 @@ def test_the_live_table(monkeypatch):
     console = Console(force_terminal=True, width=100, record=True)
     monkeypatch.setattr("pacbayes.cli.sweep.errors", console)
     sweep = Specification.parse(b"[axes]\nseed = [0, 1]\nposterior.rate = [0.1]")
-    with _LiveTable(sweep) as table:
+    with _LiveTable(sweep, Path("mine")) as table:
         done = Progress(Trial(0, {"seed": 0, "posterior.rate": 0.1}, "complete", 0.25))
         running = Progress(Trial(1, {"seed": 1, "posterior.rate": 0.1}, bound=0.125), "posterior", 7)
         table([running, done])

@@ -83,7 +83,7 @@ def test_searches_prune_and_grids_do_not_unless_they_are_told():
         ("base = 3\n[axes]\nseed = [0]", "\\[base\\]"),
         ("[axes]\nseed = [0]\n[base]\npriors = 2", "priors is set by the sweep"),
         ("[axes]\nseed = [0]\n[base]\nposterior.delta = 0.1", "give delta in \\[certify\\]"),
-        ("[axes]\nseed = [0]\n[certify]\nvoters = 3", "unknown option 'voters'"),
+        ("[axes]\nseed = [0]\n[certify]\nvoters = 3", "unknown option of .certify. 'voters': choose one of bound"),
         ("[axes]\nseed = [0]\n[certify]\ndelta = 2.0", "delta must lie"),
         ('[axes]\nseed = [0]\n[certify]\nbound = "x"', "predictor 'x'"),
         (f"[axes]\nseed = {list(range(200))}\nposterior.samples = {list(range(1, 200))}", "is too large"),

@@ -9,6 +9,7 @@ from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
+from pacbayes.bounds.single import draw_share
 from pacbayes.certificates.evidence import BEST, LOSS_UNIT, Evidence
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
@@ -100,18 +101,15 @@ class Certificate:
     def __str__(self) -> str:
         shown = f"{self.counted():.0f}" if self.unit == 1 else f"{self.counted():.1f}"
         what = "errors" if self.loss == "0-1" else "in all"
-        limit = "" if self.limit == "none" else f"{self.limit}, "
-        draws = {"exact": "computed, no draws", "once": "one network"}.get(
-            self.sampling, f"{self.draws} {self.sampling} draws"
-        )
+        draws = f"{self.draws} {self.sampling} draws"
+        how = {"exact": "computed, ", "once": "one network, "}.get(self.sampling, "")
         rows = [
             (
                 "certified risk",
                 f"<= {percent(self.risk_bound)}",
                 f"{rounded_up(self.risk_bound, 6)}, confidence {_down(self.confidence):g}",
             ),
-            ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{shown} {what} in {self.visits} visits"),
-            ("  its upper limit", percent(self.empirical_risk_bound), f"{limit}{draws}"),
+            ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{how}{shown} {what} in {self.visits} visits"),
             ("KL(Q‖P)", f"{self.kl:.4f}", "nats"),
             (
                 "penalty",
@@ -119,8 +117,13 @@ class Certificate:
                 f"m = {self.m}, delta = {self.delta:g}, mc_delta = {self.mc_delta:g}",
             ),
         ]
+        if self.limit != "none":
+            rows.insert(2, ("  its upper limit", percent(self.empirical_risk_bound), f"{self.limit}, {draws}"))
         if self.log_ratio is not None:
-            rows.insert(4, ("log dQ/dP", f"{self.log_ratio:.4f}", f"nats, of network {self.single_fingerprint[:16]}"))
+            rows.insert(3, ("log dQ/dP", f"{self.log_ratio:.4f}", f"nats, of network {self.single_fingerprint[:16]}"))
+        if self.draw > 1:
+            share = draw_share(self.draw)
+            rows.append(("network", f"number {self.draw}", f"drawn for a certificate: it has {share:.2g} of delta"))
         if self.priors > 1:
             rows.append(("chosen among", f"{self.priors:,}", "priors: each is charged delta divided by their number"))
         if len(self.parts) > 1:

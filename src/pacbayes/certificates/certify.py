@@ -15,7 +15,7 @@ import torch
 from pacbayes.bounds.confidence import clopper_pearson_upper
 from pacbayes.bounds.pac_bayes import check_delta
 from pacbayes.certificates.certificate import Certificate
-from pacbayes.certificates.evidence import EXACT_UNIT, LOSS_UNIT, Evidence
+from pacbayes.certificates.evidence import EXACT_UNIT, LIMITS, LOSS_UNIT, Evidence
 from pacbayes.certificates.monte_carlo import (
     Loss,
     Progress,
@@ -30,7 +30,7 @@ from pacbayes.certificates.monte_carlo import (
     vote_errors,
 )
 from pacbayes.certificates.single import single_file, single_weights
-from pacbayes.checks import plain
+from pacbayes.checks import check_one_of, plain
 from pacbayes.data import Data, as_data
 from pacbayes.data.dataset import Trace
 from pacbayes.errors import InvalidInput
@@ -106,6 +106,8 @@ def certify(
         draws, limit, mc_delta = 0, "none", 0.0
     else:
         sampling = "independent" if sampling is None else sampling
+        check_one_of("sampling", sampling, ("independent", "shared", "exact"))
+        check_one_of("limit", limit or "two-sided", [name for name in LIMITS if name != "none"])
         mc_delta = MC_DELTA if mc_delta is None else mc_delta
         if budget is not None:
             _refuse("the budget decides how many there are", draws=draws)

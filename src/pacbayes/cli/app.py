@@ -192,6 +192,7 @@ def certify(
             with fraction_bar("classes") as progress:
                 issued = certify_run_classes(folder, device=device, data=data, progress=progress, **options)
             print_lines(f"\n{issued.text(folder.class_names())}")
+            print(f"\nWritten: {folder.path / 'classes.json'}")
 
 
 @app.command()
@@ -274,6 +275,7 @@ def predict(
         print(table.getvalue(), end="")
     else:
         write_atomically(out, table.getvalue().encode())
+        tell(f"Written: {out}")
     if (certificate := valid_certificate(folder)) is not None:
         tell(certificate.sentence())
     else:

@@ -99,13 +99,13 @@ class FractionBar:
     """A bar for work known by the fraction done."""
 
     def __init__(self, what: str, bar: Progress, task: TaskID):
-        self.what, self.bar, self.task, self.started = what, bar, task, False
+        self.what, self.bar, self.task, self.next = what, bar, task, 0.0
 
     def __call__(self, fraction: float) -> None:
-        if not self.started and not errors.is_terminal:
-            errors.print(f"{self.what} …", highlight=False)
-        self.started = True
         self.bar.update(self.task, completed=fraction)
+        if not errors.is_terminal and fraction >= self.next:
+            errors.print(f"{self.what} … {100 * fraction:.0f} %" if self.next else f"{self.what} …", highlight=False)
+            self.next = 0.1 * (int(10 * fraction) + 1)
 
 
 @contextmanager
@@ -114,5 +114,9 @@ def fraction_bar(what: str) -> Iterator[FractionBar]:
         TextColumn(f"{what:<11}"), BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
         console=errors, disable=not errors.is_terminal,
     )  # fmt: skip
-    with bar:
-        yield FractionBar(what, bar, bar.add_task(what, total=1.0))
+    try:
+        with bar:
+            yield FractionBar(what, bar, bar.add_task(what, total=1.0))
+    except KeyboardInterrupt:
+        errors.print("interrupted; nothing was written", highlight=False)
+        raise

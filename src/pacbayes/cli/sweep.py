@@ -60,7 +60,7 @@ def sweep(
         raise InvalidInput(f"{what} is not the folder of a sweep: it has no {FILE}")
     specification = Specification.read(file)
     tell(str(specification.charge))
-    with _LiveTable(specification) as table:
+    with _LiveTable(specification, folder) as table:
         result = run_sweep(
             file,
             folder,
@@ -71,14 +71,15 @@ def sweep(
         )
     console = Console()
     (console if console.is_terminal else Console(width=400)).print(_table(result.columns(), result.rows()))
-    print(f"\n{result.certificate}\n\n{result.sweep.charge}\n")
+    print(f"\n{result.certificate}\n\n{result.charge}\n")
     print(f"Best: {result.run}. Next: pacbayes verify {result.run}\nWritten: {folder / 'sweep.html'}")
 
 
 class _LiveTable:
     """The trials as they are, the best first. Where the output is no terminal, a line for each that ends."""
 
-    def __init__(self, specification: Specification):
+    def __init__(self, specification: Specification, folder: Path):
+        self.folder = folder
         self.axes = list(specification.axes)
         self.live = Live(console=errors, auto_refresh=False, transient=True)
         self.said: set[int] = set()
@@ -92,7 +93,7 @@ class _LiveTable:
         if errors.is_terminal:
             self.live.stop()
         if kind is KeyboardInterrupt:
-            errors.print("interrupted; 'pacbayes sweep FOLDER' goes on", highlight=False)
+            errors.print(f"interrupted; 'pacbayes sweep {self.folder}' goes on", highlight=False)
 
     def __call__(self, trials: Sequence[Progress]) -> None:
         rows = {each.trial.number: self._row(each) for each in trials}

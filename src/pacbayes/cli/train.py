@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from pacbayes import processes
@@ -14,6 +15,7 @@ from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
+from pacbayes.report.records import read_history
 from pacbayes.runs import Config, RunFolder, train_run
 from pacbayes.runs.folder import SplitData
 from pacbayes.training import Epoch
@@ -99,7 +101,7 @@ def train(
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(help="Bound that the posterior minimises: invKL, McAll, quad, lbd. [default: invKL]"),
+        typer.Option(help="Bound that the posterior minimises: invKL, McAll, quad, lbd; or ERM. [default: invKL]"),
     ] = None,
     method: Annotated[
         str | None,
@@ -172,6 +174,8 @@ def train(
         if resume:
             _refuse_another(out, None if config is None else Config.read(config), given)
         settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
+        if settings is not None:
+            _refuse_ignored(settings, given)
         finished = resume and RunFolder(out).weights_file("posterior").is_file()
         log = None if tensorboard is None or not processes.first() else TensorBoardLog(tensorboard)
         with TrainingBar() as bar:
@@ -195,7 +199,41 @@ def train(
                 if log is not None:
                     log.close()
         what = "It was finished already" if finished else "Trained"
+        if processes.first():
+            print(_kept(run))
         print(f"{what}: {run.path}. Next: pacbayes certify {run.path}")
+
+
+def _refuse_ignored(config: Config, given: dict[str, Any]) -> None:
+    """Flags that change nothing: whoever gives them expects something else."""
+    stages = {"pretraining": "pretraining", "prior": "prior_training", "": "posterior"}
+    of_stages = {prefix: [n for n in given.get(stage, {}) if n != "divergence"] for prefix, stage in stages.items()}
+    flags = {prefix: [f"--{prefix}-{n}" if prefix else f"--{n}" for n in names] for prefix, names in of_stages.items()}
+    ignored, why = [], ""
+    if not config.learns_prior:
+        fraction = ["--prior-fraction"] if "prior_fraction" in given else []
+        ignored, why = [*fraction, *flags["pretraining"], *flags["prior"]], "a data-free prior is not trained"
+    elif config.prior_data and "prior_fraction" in given:
+        ignored, why = ["--prior-fraction"], "the prior has data of its own"
+    for prefix, settings in (("prior", config.prior_training), ("", config.posterior)):
+        if not ignored and settings is not None and "@" in settings.schedule:
+            ends = (f"-{name}" for name in ("rate", "epochs"))
+            ignored = [flag for flag in flags[prefix] if flag.endswith(tuple(ends))]
+            why = f"the schedule {settings.schedule!r} says how many epochs there are, and at which rates"
+    if ignored:
+        raise InvalidInput(f"{', '.join(ignored)} would be ignored: {why}")
+
+
+def _kept(run: RunFolder) -> str:
+    """Which weights the posterior has."""
+    prior, posterior = (run.weights(name) for name in ("prior", "posterior"))
+    if all(torch.equal(prior[name], posterior[name]) for name in prior if name in posterior):
+        return "The posterior is the prior: no epoch has a smaller bound."
+    settings, epochs = run.config().posterior, read_history(run.history_file)["posterior"]
+    best = min(range(len(epochs)), key=lambda number: epochs[number].bound)
+    if settings.keeps_last:
+        return f"The posterior is that of the last epoch, {len(epochs)}."
+    return f"The posterior is that of epoch {best + 1} of {len(epochs)}, which has the smallest bound."
 
 
 def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> None:
@@ -203,9 +241,14 @@ def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> 
     if not given and config is None:
         return
     own = RunFolder.open(out, finished=False).config()
-    others = [name for name, value in given.items() if own.with_options({name: value}) != own]
+    others = []
+    for name, value in given.items():
+        for option, one in value.items() if isinstance(value, dict) else [("", value)]:
+            changed = own.with_options({name: {option: one} if option else one})
+            if changed != own:
+                others.append(f"{name}.{option} = {one!r}" if option else f"{name} = {one!r}")
     if config is not None and config.with_options(given) != own:
-        others.append("config")
+        others.append("the file of --config")
     if others:
         raise InvalidInput(
             f"--resume goes on with the configuration in {out / 'config.toml'}, and these say otherwise: "

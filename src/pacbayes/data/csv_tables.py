@@ -19,6 +19,7 @@ MAX_BYTES, MAX_LINE = 2**32, 2**22
 LABEL_COLUMNS = ("label", "class", "target", "y")
 # Half stars or version numbers may be classes; a measured quantity has more values.
 _MOST_GRADES = 20
+_NO_LABEL = ("", "nan")  # "none" and "NA" may be classes
 _LARGEST = float(np.finfo(np.float32).max)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -106,8 +107,9 @@ def _parse(file: IO[str], label: str, wanted: Sequence[str], labelled: bool) -> 
         values = [cell.strip() for cell in cells]
         if place is not None:
             labels.append(values[place])
-            if labelled and not labels[-1]:
-                raise DataError(f"line {line} has no label in column {columns[place]!r}")
+            if labelled and labels[-1].lower() in _NO_LABEL:
+                shown = f" but {labels[-1]!r}" if labels[-1] else ""
+                raise DataError(f"line {line} has no label{shown} in column {columns[place]!r}")
         rows.append(_numbers([values[i] for i in places], features, line))
     if not rows:
         raise DataError("has no examples below the line that names the columns")
@@ -129,9 +131,9 @@ def _check_columns(columns: list[str], labelled: bool) -> None:
             "to_csv(index=False)"
         )
     if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
-        raise DataError(f"two columns are called {repeated[0]!r}")
+        raise DataError(f"two columns are called {repeated[0]!r}: the first line must name the columns")
     if len(columns) < 1 + labelled:
-        raise DataError("needs a first line that names the columns: features, and one of labels")
+        raise DataError(f"needs a first line that names the columns: features{', and one of labels' * labelled}")
 
 
 def _label_column(columns: list[str], label: str, labelled: bool) -> int | None:
@@ -154,5 +156,8 @@ def _numbers(cells: list[str], columns: list[str], line: int) -> np.ndarray:
     for cell, column, value in zip(cells, columns, values, strict=True):
         if not abs(value) <= _LARGEST:
             shown = f"holds {cell[:40]!r}, which is not a number that fits float32" if cell else "is empty"
-            raise DataError(f"line {line}, column {column!r} {shown}: every column but the label's must hold numbers")
+            raise DataError(
+                f"line {line}, column {column!r} {shown}: every column but the label's must hold numbers. Words are "
+                "encoded by CertifiedClassifier(preprocessing=...) or before: see 'Your data' in docs/recipes.md"
+            )
     return np.array(values, np.float32)

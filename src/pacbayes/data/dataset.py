@@ -226,7 +226,9 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     if isinstance(data, Data):
         if classes is not None and classes != data.classes:
             raise InvalidInput(
-                f"the data have {data.classes} classes, and the network {classes} outputs: it needs one for each class"
+                f"the data have {data.classes} classes, and the network {classes} outputs, where it needs one for "
+                "each class. The last nn.Linear that a model registers is taken for its output: "
+                "stochastic(model, output=...) names another"
             )
         return data
     class_names: tuple[str, ...] = ()

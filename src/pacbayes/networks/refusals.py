@@ -73,8 +73,13 @@ def refuse_what_mixes_examples(net: StochasticNetwork, x: Tensor, probes: int) -
     rows = torch.linspace(0, len(x) - 1, probes).long()
     # Batches of other sizes are computed by other kernels: only in full precision do they agree.
     with full_precision():
-        together, pair = net(x, "mean"), net(x[:2], "mean")
+        together, pair, again = net(x, "mean"), net(x[:2], "mean"), net(x[:2], "mean")
         alone = torch.cat([net(one, "mean") for one in x[rows].split(1)])
+    if not _near(again, pair):
+        raise UnsupportedModel(
+            "the model's output for the same example and the same weights differs from pass to pass: it is random "
+            "(F.dropout without training=self.training, noise that forward adds), or it keeps what earlier passes saw"
+        )
     if not (_near(alone, together[rows]) and _near(pair, together[:2])):
         raise UnsupportedModel(
             "the model's output for an example depends on the other examples of the batch (a batch normalisation, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -76,6 +77,10 @@ class StochasticNetwork(nn.Module):
         output: str | None = None,
     ):
         super().__init__()
+        if not isinstance(model, nn.Module):
+            raise InvalidInput(f"a model is an nn.Module, not a {type(model).__name__}: pacbayes.build() makes one")
+        if wrong := [n for n, p in model.named_parameters() if p.dtype not in (torch.float32, torch.float64)]:
+            raise UnsupportedModel(f"{wrong[0]} is not float32 or float64: take model.float()")
         if not 0 < prior_variance <= LARGEST_VARIANCE:
             raise InvalidInput(
                 f"the prior variance must be positive, at most {LARGEST_VARIANCE:g}, and is {prior_variance}"
@@ -339,12 +344,20 @@ class StochasticNetwork(nn.Module):
             self._fixed_at_freeze = self._digests()
             self.catoni = values
 
+    def load_state_dict(self, *_: object, **__: object) -> Any:
+        """Refused: see :meth:`load_state`."""
+        raise InvalidInput(
+            "load_state_dict would leave out what a certificate needs: net.load_state(tensors, 'prior'), then "
+            "'posterior', loads what net.state('prior') and net.state('posterior') gave"
+        )
+
     def _vectors(self, which: str) -> dict[str, Tensor]:
         if which == "posterior":
             return {"mean": self.mean, "rho": self.rho}
         if which == "prior":
             return {"mean": self.prior_mean, "rho": self.prior_rho}
-        raise InvalidInput(f"there is a 'prior' and a 'posterior', no {which!r}")
+        # Not the value: it may be a whole set of weights.
+        raise InvalidInput("which must be 'prior' or 'posterior'")
 
     def fingerprint(self, which: str = "posterior") -> str:
         """SHA-256 of the safetensors file that holds :meth:`state`."""

@@ -47,7 +47,7 @@ def model_card(run: RunFolder) -> str:
         "",
         f"- Architecture: {_code(config.model_name(tuple(record['shape'])))}",
         f"- Inputs: numbers of shape {record['shape']}{_SCALED if config.scales(tuple(record['shape'])) else ''}",
-        f"- Classes: {record['classes']}",
+        f"- Classes: {record['classes']}{_named(run.class_names())}",
         f"- Predictor: {_PREDICTORS[certificate.predictor]}",
         f"- Training: {_training(config, certificate)}",
         f"- Made with: {_code(', '.join(f'{name} {version}' for name, version in certificate.versions.items()))}",
@@ -57,7 +57,7 @@ def model_card(run: RunFolder) -> str:
         "For new examples from the source that the bound data were drawn from, with inputs prepared in the same way:",
         "",
         "```sh",
-        "pacbayes predict RUN new.npz",
+        f"pacbayes predict RUN new{'.csv' if record.get('feature_names') else '.npz'}",
         "```",
         "",
         "The guarantee is for predictions made in just this way. It says nothing about examples from another source,",
@@ -123,6 +123,13 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _named(classes: Sequence[str]) -> str:
+    """Their names, unless they are numbers, or too many to list."""
+    if len(classes) > 30 or all(name.isdigit() for name in classes):
+        return ""
+    return f": {', '.join(_escaped(name) for name in classes)}"
 
 
 def _escaped(words: str) -> str:

@@ -15,7 +15,7 @@ from pacbayes.report.page import render
 from pacbayes.report.records import read_evaluation
 from pacbayes.report.svg import element, picture, round_steps, share, text
 from pacbayes.runs import Config, Evaluation, RunFolder
-from pacbayes.runs.journal import check_certified
+from pacbayes.runs.journal import certificates_issued, check_certified
 
 _MOST = 50
 _LEGEND = (("empirical", "empirical risk"), ("monte-carlo", "Monte-Carlo slack"), ("log", "log term"), ("kl", "KL"))
@@ -35,6 +35,8 @@ class Compared:
     evaluation: Evaluation
     parts: tuple[Part, ...]
     shape: tuple[int, ...]
+    issued: int
+    """How many certificates the run has had."""
 
     def cells(self) -> tuple[str, ...]:
         """One for each of ``COLUMNS``."""
@@ -63,7 +65,8 @@ def _compared(path: Path) -> Compared:
     except RunError as error:
         raise RunError(f"{path}: {error}") from None
     evaluation = read_evaluation(run.path / "evaluation.json")
-    return Compared(str(path), run.config(), certificate, evaluation, parts, tuple(run.data_record()["shape"]))
+    shape = tuple(run.data_record()["shape"])
+    return Compared(str(path), run.config(), certificate, evaluation, parts, shape, certificates_issued(run))
 
 
 def warnings(runs: Sequence[Compared]) -> Iterator[str]:
@@ -72,6 +75,9 @@ def warnings(runs: Sequence[Compared]) -> Iterator[str]:
         yield "The runs have different bound data: their empirical risks and bounds are not of the same examples."
     if len({(run.certificate.delta, run.certificate.mc_delta) for run in runs}) > 1:
         yield "The certificates have different confidences."
+    for run in runs:
+        if run.issued > 1:
+            yield f"{run.name}: the last of {run.issued} certificates; none holds if it was chosen by its result."
     if len(runs) > 1:
         yield (
             "Each certificate holds at its own confidence. Whoever keeps the one with the least bound must add up the "

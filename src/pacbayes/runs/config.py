@@ -167,7 +167,7 @@ class Config:
             return self
         published = self.data in dict(available())
         column = self.data.partition("#")[2]
-        if column and not published and "#" not in place:
+        if column and not published and "#" not in place and (place.lower().endswith(".csv") or Path(place).is_dir()):
             place = f"{place}#{column}"  # of the labels in a table, or the size of images
         return self.with_options({"data_folder" if published else "data": place})
 

@@ -101,9 +101,11 @@ class RunFolder:
         return alone_in(self.path) if processes.first() else nullcontext()
 
     @classmethod
-    def open(cls, path: Path, *, finished: bool = True) -> RunFolder:
+    def open(cls, path: str | os.PathLike[str], *, finished: bool = True) -> RunFolder:
         """An existing run; ``finished`` asks for its posterior."""
-        run = cls(path)
+        run = cls(Path(path))
+        if run.path.is_file():
+            raise RunError(f"{path} is a file, not a run folder: give the folder that it is in")
         if not run.config_file.is_file():
             raise RunError(f"{path} is not a run folder: it has no config.toml. Make one with 'pacbayes train --out'")
         if finished and not run.weights_file("posterior").is_file():
@@ -143,7 +145,12 @@ class RunFolder:
 
     def data(self, place: str | None = None, *, download: bool = True) -> SplitData:
         """The data of the run, from where they were or another place; refused if they are not those it began with."""
-        data = training_data(self.config().with_data_at(place), download=download)
+        try:
+            data = training_data(self.config().with_data_at(place), download=download)
+        except MissingData as error:
+            if place is not None:
+                raise
+            raise MissingData(f"{error}. If the data are in another place now, --data says where") from None
         self.check_data(data)
         return data
 
@@ -298,7 +305,8 @@ def training_data(config: Config, *, download: bool = True) -> SplitData:
                 theirs, ours = getattr(other, what), getattr(data, what)
                 if theirs and ours and theirs != ours:
                     named = what.replace("_", " ")
-                    raise InvalidInput(f"the {named} of the prior data are not those of the training data")
+                    order = " in the same order" if sorted(theirs) == sorted(ours) else ""
+                    raise InvalidInput(f"the {named} of the prior data are not those of the training data{order}")
             return SplitData(other, data)
     if not config.learns_prior:
         return SplitData(None, data)

@@ -16,13 +16,13 @@ from pacbayes.certificates.audit import (
     network_faults,
     smaller_divergences,
 )
-from pacbayes.certificates.certificate import same
+from pacbayes.certificates.certificate import rounded_up, same
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import FILES, RunFolder, new_network
+from pacbayes.runs.folder import FILES, RunFolder, device_named, new_network
 from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal, singles_drawn
 from pacbayes.runs.signature import NAME as SIGNATURE
@@ -52,6 +52,7 @@ def verify_run(
 
 def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> Iterator[Check]:
     hash_of = cache(lambda name: sha256(run.read(name)))
+    device_named(device)  # a wrong name is no fault of the certificate
     yield from _folder(run, hash_of)
     yield from _history(run, hash_of)
     try:
@@ -125,7 +126,7 @@ def _issued(journal: Journal) -> Check:
     bounds = journal.risk_bounds()
     if len(bounds) < 2:
         return Check("issued", PASSED, f"{len(bounds) or 'no'} certificate for this run, by the journal")
-    shown = ", ".join(f"{bound:.4f}" for bound in bounds[-8:])
+    shown = ("the last 8: " if len(bounds) > 8 else "") + ", ".join(rounded_up(bound, 4) for bound in bounds[-8:])
     return Check(
         "issued", OPEN, f"{len(bounds)} certificates for this run ({shown}): none holds if chosen by its result"
     )

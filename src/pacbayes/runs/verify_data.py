@@ -35,13 +35,13 @@ def data_checks(
         # No folder makes verification fetch anything.
         data = find(source.data, "train", folder=source.data_folder or None, download=False)
         recorded = run.data_record()
-    except MissingData as error:
-        if place is not None:
-            raise  # whoever says where they are does not mean nowhere
-        yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error}")
-        return
     except PacBayesError as error:
-        yield Check("data", FAILED, str(error))
+        if place is not None:
+            raise  # the place is wrong, not the certificate
+        if isinstance(error, MissingData):
+            yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error} (see --data)")
+        else:
+            yield Check("data", FAILED, str(error))
         return
     prior_source: Data | Pixels | None = data
     try:

@@ -13,6 +13,7 @@ from pacbayes.errors import RunError
 from pacbayes.files import sha256, write_atomically, write_json
 from pacbayes.report.page import render
 from pacbayes.runs import RunFolder
+from pacbayes.runs.journal import certificates_issued
 from pacbayes.sweeps.axes import Range
 from pacbayes.sweeps.charge import Charge
 from pacbayes.sweeps.figure import slice_svg
@@ -32,6 +33,8 @@ class Result:
     run: Path
     """The run folder of the best trial."""
     certificate: Certificate
+    charge: str
+    """What was charged, and how many certificates there have been, in words."""
 
     def columns(self) -> tuple[str, ...]:
         return ("trial", "training's bound", *self.sweep.axes, "state")
@@ -79,12 +82,15 @@ def write_results(
 ) -> Result:
     """Write ``sweep.json`` and ``sweep.html``, once the best trial has its certificate in its run folder."""
     charge, certificate = sweep.charge, RunFolder(run).certificate()
+    words = str(charge)
+    if (issued := certificates_issued(RunFolder(run))) > 1:
+        words += f" Its certificate is the last of {issued}: none holds if it was chosen by its result."
     place = str(run.relative_to(folder.absolute()))
-    result = Result(folder, sweep, tuple(trials), best, run, certificate)
+    result = Result(folder, sweep, tuple(trials), best, run, certificate, words)
     record = {
         "kind": sweep.kind,
         "axes": {name: asdict(axis) if isinstance(axis, Range) else list(axis) for name, axis in sweep.axes.items()},
-        "charge": asdict(charge) | {"delta_each": charge.each, "certified_models": 1, "in_words": str(charge)},
+        "charge": asdict(charge) | {"delta_each": charge.each, "certified_models": 1, "in_words": words},
         "best": {
             "trial": best.number, "run": place, "training_bound": best.bound,
             "parameters": best.parameters, "risk_bound": certificate.risk_bound, "confidence": certificate.confidence,
@@ -97,7 +103,7 @@ def write_results(
         "sweep.html",
         certificate=certificate,
         risk_bound=percent(certificate.risk_bound),
-        charge=str(charge),
+        charge=words,
         pictures=pictures,
         run=place,
         config=RunFolder(run).config(),

@@ -116,9 +116,8 @@ class Specification:
             inside = base.get(stage, {}) if stage else base
             if isinstance(inside, Mapping) and option in inside:
                 raise InvalidInput(f"{name} is set by the sweep: give delta in [certify]")
-        unknown = certify.keys() - {item.name for item in fields(Certification)}
-        if unknown:
-            raise InvalidInput(f"unknown option {min(unknown)!r} in [certify]")
+        for name in certify:
+            check_one_of("option of [certify]", name, [item.name for item in fields(Certification)])
         table.setdefault("prune", table.get("kind") == "search")
         sweep = cls(axes, Config().with_options(base), certify=Certification(**certify), **table)
         sweep._check()
