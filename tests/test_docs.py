@@ -43,7 +43,7 @@ OPTIONAL = [
 def test_every_page_is_there_and_has_its_place():
     pages = [
         "start", "certificate", "choose", "recipes", "paper", "api", "performance", "scaling", "sweeps", "records",
-        "validity", "verify", "faq",
+        "validity", "verify", "faq", "extend",
     ]  # fmt: skip
     assert sorted([*pages, "index"]) == sorted(PAGES)
     assert PAGES["index"].split("```{toctree}")[1].split()[1:-1] == pages

@@ -4,6 +4,7 @@
 >>> prior_data, bound_data = pb.split(pb.load("digits"), 0.5)
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pacbayes import bounds
@@ -71,14 +72,11 @@ __all__ = [
 ]
 
 
+# Only where they are asked for: scikit-learn is slow to import, and few need runs.
+_LAZY = {"CertifiedClassifier": "pacbayes.estimator", "load_single": "pacbayes.runs.predict"}
+
+
 def __getattr__(name: str) -> Any:
-    # Only where they are asked for: scikit-learn is slow to import, and few need runs.
-    if name == "CertifiedClassifier":
-        from pacbayes.estimator import CertifiedClassifier
-
-        return CertifiedClassifier
-    if name == "load_single":
-        from pacbayes.runs.predict import load_single
-
-        return load_single
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -202,16 +202,6 @@ def test_a_field_of_another_type_is_named(name, value, tmp_path):
         Certificate.load(tmp_path / "c.json")
 
 
-def test_a_record_of_the_first_kind_is_read(tmp_path):
-    old = {name: value for name, value in record().items() if name in FIELDS[: FIELDS.index("predictor")]}
-    (tmp_path / "c.json").write_text(json.dumps(old))
-    loaded = Certificate.load(tmp_path / "c.json")
-    assert loaded.check() == [] and loaded.predictor == "randomised"
-    # What it does not hold cannot be claimed.
-    for change in ({"bound": "best"}, {"bound": "exact+profile"}, {"predictor": "single"}, {"part": "quad"}):
-        assert dataclasses.replace(loaded, **change).check()
-
-
 def test_numbers_and_words_are_told_apart(tmp_path):
     for name, value in (("m", 719.0), ("errors", "57"), ("kl", "12.75"), ("limit", 1), ("seed", 1.5)):
         (tmp_path / "c.json").write_text(json.dumps({**record(), name: value}))

@@ -10,7 +10,6 @@ from torch import nn
 
 from pacbayes.certificates import certify, certify_classes
 from pacbayes.certificates.audit import class_faults, contradicted, contradicted_classes, network_faults, recount
-from pacbayes.certificates.evidence import BEST
 from pacbayes.certificates.single import recomputed, single_weights
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
@@ -112,13 +111,6 @@ def test_rounding_by_chance_is_allowed_where_the_posterior_is_the_prior(hidden):
     for _ in range(20):
         rounded = {k: v * (1 + torch.randint(-1, 2, v.shape) * torch.finfo(v.dtype).eps) for k, v in single.items()}
         assert network_faults(replace(issued, **recomputed(net, rounded)), net, rounded) == []
-
-
-def test_single_networks_of_before_the_binomial_bound_hold():
-    _, _, issued, _ = made("single")
-    old = replace(issued, **issued.evidence().derived(BEST))
-    assert "binomial" in issued.parts and "binomial" not in old.parts
-    assert old.check() == [] and replace(old, risk_bound=old.risk_bound * 0.99).check()
 
 
 def test_the_vote_of_many_is_tested_by_the_draws_of_one():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
-from pacbayes.certificates import Certificate, ClassCertificate, holdout_bound
+from pacbayes.certificates import Certificate, holdout_bound
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import RunFolder, certify_run, certify_run_classes, train_run, trained_network, verify_run
@@ -58,13 +57,6 @@ def test_classes_that_do_not_pay_are_found(one_of_six, agree):
     assert {name for name, status in checks(one_of_six).items() if status == FAILED} == {"classes"}
 
 
-def test_a_record_of_classes_from_before_is_read(one_of_six):
-    record = vars(certify_run_classes(one_of_six, draws=300, seed=1)).copy()
-    del record["priors"]
-    assert ClassCertificate.from_json(json.dumps(record).encode(), "it").priors == 1
-
-
-@pytest.mark.parametrize("priors", [0, -1, 2**60, 1.5, True])
 def test_numbers_that_are_none(tiny, tmp_path, priors):
     with pytest.raises(InvalidInput, match="priors"):
         tiny(tmp_path, priors=priors)

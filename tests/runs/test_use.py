@@ -19,7 +19,6 @@ from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.networks import memory
 from pacbayes.report.records import read_evaluation
 from pacbayes.runs import certify_run, predict_run, train_run, trained_network, verify_run
-from pacbayes.runs.folder import same_data
 from pacbayes.runs.journal import note, read_journal
 from pacbayes.runs.predict import inputs_for
 
@@ -200,14 +199,6 @@ def test_tables_are_predicted_by_the_names_of_their_columns(tiny, data_file, tmp
     assert torch.equal(found, load(config.data).x) and files == []
     with pytest.raises(DataError, match="no column 's'"):
         inputs_for(run, str(table(tmp_path / "less.csv", ["p", "q", "r"], [row[:3] for row in rows])))
-
-
-def test_a_run_from_before_features_had_names_is_still_that_of_its_data(tiny, tmp_path):
-    rows = [[i % 3, i % 5, "abc"[i % 3]] for i in range(60)]
-    run = train_run(tiny(f"{table(tmp_path / 'mine.csv', ['p', 'q', 'kind'], rows)}#kind"), tmp_path / "run")
-    record = {name: value for name, value in run.data_record().items() if name != "feature_names"}
-    assert same_data(record, run.data_record())
-    assert not same_data({**run.data_record(), "feature_names": ["q", "p"]}, run.data_record())
 
 
 def test_images_need_no_folders_to_be_predicted(tiny, tmp_path):

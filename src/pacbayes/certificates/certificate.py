@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.bounds.single import draw_share
-from pacbayes.certificates.evidence import BEST, LOSS_UNIT, Evidence
+from pacbayes.certificates.evidence import LOSS_UNIT, Evidence
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.seeds import check_seed
@@ -154,16 +154,11 @@ class Certificate:
         """Recompute every number from the others; what does not hold, in words. Empty if all does."""
         try:
             check_seed(self.seed)
-            # The first single networks had the shares of all others.
-            old = (self.predictor, self.bound) == ("single", "best") and "binomial" not in self.parts
-            expected = self.evidence().derived(BEST if old else None)
+            expected = self.evidence().derived()
         except InvalidInput as error:
             return [str(error)]
         except OverflowError:
             return ["a count is too large to be one"]
-        if (self.part, self.parts, self.bound, self.predictor) == ("", {}, "invKL", "randomised"):
-            # The first records had one formula, and did not name it.
-            expected |= {"part": "", "parts": {}}
         faults = []
         for name, value in expected.items():
             recorded = getattr(self, name)

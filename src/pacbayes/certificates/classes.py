@@ -121,8 +121,6 @@ class ClassCertificate:
     def from_json(cls, content: bytes, source: str) -> ClassCertificate:
         try:
             record = strict_json(content)
-            # The first records had no such entry.
-            record.setdefault("priors", 1)
             if record.keys() != {f.name for f in fields(cls)}:
                 raise ValueError("its entries are others")
             for item in fields(cls):

@@ -45,7 +45,7 @@ LIMITS = {
     "clopper-pearson": "the exact binomial limit, for independent 0-1 visits",
     "none": "no Monte Carlo: the mean is Err_S itself, or above it",
 }
-DRAWS = ("independent", "shared", "once", "exact")
+SAMPLINGS = ("independent", "shared", "once", "exact")
 PREDICTORS = ("randomised", "single", "majority")
 LOSS_UNIT, EXACT_UNIT = 2**20, 2**40
 """A loss of one's own, and an exact risk, are counted in parts of 1/unit, each rounded up."""
@@ -88,14 +88,14 @@ class Evidence:
     vote_errors: int = 0
     priors: int = 1
 
-    def derived(self, formulas: dict[str, float] | None = None) -> dict[str, Any]:
-        """The final bound of section 3.5: all the record's derived numbers, by the bound's own formulas or by these."""
+    def derived(self) -> dict[str, Any]:
+        """The final bound of section 3.5: all the record's derived numbers."""
         self._check()
         parts: dict[str, tuple[float, float, float, float]] = {}
         for name, (count, rule, share) in self._counts().items():
             mean, limit = count / (self.visits * self.unit), self._limit(count, share)
             delta = self.delta / self.priors * share * (draw_share(self.draw) if self.predictor == "single" else 1.0)
-            for formula, weight in (formulas or formulas_of(self.bound, self.predictor)).items():
+            for formula, weight in formulas_of(self.bound, self.predictor).items():
                 value, pen = self._bound(formula, limit, rule.copies, delta * weight)
                 label = " ".join(word for word in (name, formula) if word)
                 parts[label] = (min(1.0, rule.factor * value), mean, limit, pen)
@@ -155,7 +155,7 @@ class Evidence:
 
     def _check(self) -> None:
         check_one_of("limit", self.limit, LIMITS)
-        check_one_of("sampling", self.sampling, DRAWS)
+        check_one_of("sampling", self.sampling, SAMPLINGS)
         formulas_of(self.bound, self.predictor)
         check_delta(self.delta)
         check_priors(self.priors)

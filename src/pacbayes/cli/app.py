@@ -50,7 +50,7 @@ app = typer.Typer(
 
 _OTHERS = [name for name in BOUNDS if name not in ("invKL", "best")]
 
-Run = Annotated[Path, typer.Argument(help="A run folder, made by 'pacbayes train'.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by 'pacbayes train'.")]
 Delta = Annotated[float, typer.Option(help="Probability that the PAC-Bayes bound may fail, over the draw of the data.")]
 MCDelta = Annotated[
     float | None,
@@ -87,7 +87,7 @@ def options(
     """Train a neural classifier and its guarantee together, and issue certificates that can be checked."""
 
 
-@app.command()
+@app.command(short_help="Train, certify and report on embedded data.")
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run; a run that is there is replaced.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the whole demonstration.")] = 0,
@@ -195,7 +195,7 @@ def certify(
             print(f"\nWritten: {folder.path / 'classes.json'}")
 
 
-@app.command()
+@app.command(short_help="Check a certificate, from its folder and the data.")
 def verify(
     run: Run,
     recompute: Annotated[
@@ -222,7 +222,7 @@ def verify(
         raise RunError("the count was not repeated, as --recompute asks: see above why")
 
 
-@app.command()
+@app.command(short_help="Write a page that explains a certificate.")
 def report(
     run: Run,
     data: DataPlace = None,
@@ -238,14 +238,15 @@ def report(
     print(f"Written: {write_report(RunFolder.open(run), data=data, examples=examples)}")
 
 
-@app.command()
+@app.command(short_help="Label new examples with the certified classifier.")
 def predict(
     run: Run,
     data: Annotated[
         str,
         typer.Argument(
+            metavar="DATA",
             help="A .npz file with an array x or a folder with x.npy, a .csv file with the training data's columns, an "
-            "image or a folder of images, or the name of a dataset (its test part)."
+            "image or a folder of images, or the name of a dataset (its test part).",
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Write the labels to this CSV file, not to the screen.")] = None,
@@ -283,12 +284,12 @@ def predict(
 
 
 app.command()(compare)
-app.command()(card)
-app.command()(sign)
-app.command()(store)
-app.command()(sweep)
-app.command()(reproduce)
-app.command()(bench)
+app.command(short_help="Write a model card in Markdown.")(card)
+app.command(short_help="Sign a run, or make a key.")(sign)
+app.command(short_help="Write data as a folder that need not fit into memory.")(store)
+app.command(short_help="Train many configurations, and certify the best.")(sweep)
+app.command(short_help="Run a table or figure of the paper, or the records.")(reproduce)
+app.command(short_help="Time training and certifying.")(bench)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -18,7 +18,7 @@ from pacbayes.runs import RunFolder
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders with certificates.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders with certificates.")],
     out: Annotated[Path | None, typer.Option(help="Write a page with pictures to this .html file too.")] = None,
 ) -> None:
     """Show certified runs side by side."""
@@ -53,7 +53,7 @@ def _table(lines: list[list[str]], last_number: int) -> Table:
 
 
 def card(
-    run: Annotated[Path, typer.Argument(help="A run folder with a certificate.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder with a certificate.")],
     out: Annotated[Path | None, typer.Option(help="Write to this file, not to the screen.")] = None,
 ) -> None:
     """Write a model card in Markdown: what the model is, what is promised of it, and what is not."""

@@ -14,7 +14,7 @@ from pacbayes.experiments import reproduce as reproduce_rows
 
 
 def reproduce(
-    experiment: Annotated[str | None, typer.Argument(help="Which one; --list shows them.")] = None,
+    experiment: Annotated[str | None, typer.Argument(metavar="ID", help="Which one; --list shows them.")] = None,
     show: Annotated[bool, typer.Option("--list", help="Show the experiments and their rows.")] = False,
     tables: Annotated[
         bool, typer.Option("--tables", help="Write results/README.md and its figures from the result files.")

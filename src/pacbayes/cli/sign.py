@@ -13,7 +13,7 @@ from pacbayes.runs.check import FAILED
 
 
 def sign(
-    run: Annotated[Path | None, typer.Argument(help="A run folder with a certificate.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder with a certificate.")] = None,
     key: Annotated[Path | None, typer.Option(help="Your private key, made by --new-key.")] = None,
     new: Annotated[
         Path | None, typer.Option("--new-key", help="Make a key: FILE, for you alone, and FILE.pub, for everybody.")

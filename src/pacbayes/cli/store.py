@@ -15,9 +15,14 @@ from pacbayes.errors import MissingData
 
 def store(
     data: Annotated[
-        str, typer.Argument(help="As --data of 'pacbayes train': a folder of images (photos#64), a dataset's name, ...")
+        str,
+        typer.Argument(
+            metavar="DATA", help="As --data of 'pacbayes train': a folder of images (photos#64), a dataset's name, ..."
+        ),
     ],
-    folder: Annotated[Path, typer.Argument(help="Folder to write x.npy and y.npy to; made if it is not there.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to write x.npy and y.npy to; made if it is not there.")
+    ],
 ) -> None:
     """Write data as a folder of .npy files, which 'train' and the others read as they need it.
 

@@ -63,13 +63,6 @@ def data_record(data: Data | Pixels, parts: dict[str, tuple[int, str]]) -> dict[
     return {"shape": list(data.shape), "classes": data.classes, **names, **sizes}
 
 
-def same_data(recorded: dict[str, Any], found: dict[str, Any]) -> bool:
-    """Whether two records are of the same data; the first ones did not name the features."""
-    if "feature_names" not in recorded:
-        found = {name: value for name, value in found.items() if name != "feature_names"}
-    return recorded == found
-
-
 @dataclass(frozen=True)
 class RunFolder:
     path: Path
@@ -182,7 +175,7 @@ class RunFolder:
     def check_data(self, data: SplitData) -> None:
         """Refuse other data than those the run was started with."""
         recorded = self.data_record()
-        if not same_data(recorded, data.record()):
+        if recorded != data.record():
             raise RunError(f"the data are not those that the run in {self.path} was started with (see data.json)")
 
     def own_files(self) -> list[Path]:

@@ -19,7 +19,7 @@ from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.standardisation import moments, scaling_of
 from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import RunFolder, data_record, same_data
+from pacbayes.runs.folder import RunFolder, data_record
 from pacbayes.seeds import fresh_seed
 
 # A count of more visits than this is not repeated: the number may be an enemy's.
@@ -60,7 +60,7 @@ def data_checks(
         found = {"bound": (len(bound), fingerprint)}
         if config.learns_prior:
             found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
-        yield Check("split", *_split(config, prior, bound, same_data(recorded, data_record(data, found))))
+        yield Check("split", *_split(config, prior, bound, recorded == data_record(data, found)))
         if config.prior_data:
             yield Check("prior data", *_others(data.take(bound), prior_source.take(prior)))
         if isinstance(data, Data) and isinstance(prior_source, Data):
