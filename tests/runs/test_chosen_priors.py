@@ -57,6 +57,7 @@ def test_classes_that_do_not_pay_are_found(one_of_six, agree):
     assert {name for name, status in checks(one_of_six).items() if status == FAILED} == {"classes"}
 
 
+@pytest.mark.parametrize("priors", [0, -1, 2**60, 1.5, True])
 def test_numbers_that_are_none(tiny, tmp_path, priors):
     with pytest.raises(InvalidInput, match="priors"):
         tiny(tmp_path, priors=priors)
