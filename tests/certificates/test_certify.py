@@ -17,7 +17,7 @@ from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
 from pacbayes.networks import stochastic
 from pacbayes.networks.distributions import scale_of
 from pacbayes.training import fit
-from pacbayes.training.objective import freeze_prior
+from pacbayes.training.priors import freeze_prior
 
 
 def gaussian_data(m: int = 60, classes: int = 3, seed: int = 1):

@@ -10,7 +10,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from pacbayes import certify, fit, holdout_bound, split, stochastic
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError, UnsupportedModel
-from pacbayes.networks.shaping import held_aside
+from pacbayes.networks.held_aside import held_aside
 from pacbayes.runs import RunFolder, verify_run
 from pacbayes.runs.certify import certify_run
 from pacbayes.runs.config import Config

@@ -13,7 +13,7 @@ from torch import Tensor
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 
-METHODS = ("closed-form", "L1", "L2", "quadrature")
+ESTIMATORS = ("closed-form", "L1", "L2", "quadrature")
 
 # Beyond this many standard deviations a normal variable is taken never to be: 3e-13 of mass.
 _REACH = 7.2
@@ -48,7 +48,7 @@ def misclassification_probability(
     classes = mean.shape[-1]
     if method is None:
         method = "closed-form" if classes == 2 else "quadrature"
-    check_one_of("method", method, METHODS)
+    check_one_of("method", method, ESTIMATORS)
     if mean.shape != variance.shape or mean.shape[:-1] != labels.shape or classes < 2:
         raise InvalidInput(
             f"mean {tuple(mean.shape)} and variance {tuple(variance.shape)} must be [..., classes], "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +13,7 @@ import torch
 
 from pacbayes.bounds.confidence import clopper_pearson_upper
 from pacbayes.bounds.pac_bayes import check_delta
+from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.evidence import EXACT_UNIT, LIMITS, LOSS_UNIT, Evidence
 from pacbayes.certificates.monte_carlo import (
@@ -32,13 +32,11 @@ from pacbayes.certificates.monte_carlo import (
 from pacbayes.certificates.single import single_file, single_weights
 from pacbayes.checks import check_one_of, plain
 from pacbayes.data import Data, as_data
-from pacbayes.data.dataset import Trace
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
-from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.refusals import check_examples, refuse_a_change, refuse_what_mixes_examples
+from pacbayes.networks.refusals import refuse_a_change
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import chosen_seed, derived_seed
 
@@ -47,8 +45,6 @@ _KL_ROUND_UP = 1 + 1e-11
 _TRIAL = 7
 DRAWS, MC_DELTA, VOTERS = 150_000, 0.01, 11
 """What is taken where nothing is said: the paper's, and eleven voters."""
-# Copies are pointed out where they are this share of the data, and so many are not copies.
-_COPIES, _TWINS, _DISTINCT = 0.2, 0.05, 100
 
 
 def certify(
@@ -96,7 +92,63 @@ def certify(
     """
     check_stochastic(net)
     data = as_data(data, classes=net.classes)
-    seed, draws, voters, priors = chosen_seed(seed), plain(draws), plain(voters), plain(priors)
+    seed = chosen_seed(seed)
+    plan = _planned(
+        net, len(data), bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=plain(draws),
+        budget=budget, sampling=sampling, limit=limit, loss=loss, voters=plain(voters), priors=plain(priors),
+    )  # fmt: skip
+    plan.derived()  # refuses what is wrong before any draw is made
+    refuse_what_voids_a_bound(net, data)
+    if budget is not None:
+        trial = derived_seed(seed, _TRIAL)
+        draws = draws_within(budget, lambda n: _counted(replace(plan, visits=n, draws=n), net, data, loss, trial))
+        plan = replace(plan, visits=draws, draws=draws)
+
+    drawn = ""
+    if predictor == "single":
+        net.single_draws += 1
+        weights = single_weights(net, seed)
+        drawn = sha256(single_file(net, weights))
+        ratio, profile = log_ratios(net.on_cpu(), weights)
+        errors = network_errors(net.at(weights), data)
+        plan = replace(plan, errors=errors, log_ratio=ratio, profile_log_ratio=profile, draw=net.single_draws)
+    else:
+        plan = _counted(plan, net, data, loss, seed, progress)
+    refuse_a_change(net)  # it may have changed while it was counted
+    kl, profile_kl = divergences(net)
+    plan = replace(plan, kl=kl, profile_kl=profile_kl)
+    return Certificate(
+        **vars(plan),
+        **plan.derived(),
+        loss="0-1" if loss is None else _name_of(loss),
+        objective=net.objective,
+        prior_fingerprint=net.fingerprint("prior"),
+        posterior_fingerprint=net.fingerprint("posterior"),
+        bound_data_fingerprint=data.fingerprint(),
+        single_fingerprint=drawn,
+        seed=seed,
+        versions=versions(),
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _planned(
+    net: StochasticNetwork,
+    m: int,
+    *,
+    bound: str,
+    predictor: str,
+    delta: float,
+    mc_delta: float | None,
+    draws: int | None,
+    budget: float | None,
+    sampling: str | None,
+    limit: str | None,
+    loss: Loss | None,
+    voters: int | None,
+    priors: int,
+) -> Evidence:
+    """The evidence to be gathered, with no counts yet: what was not said is filled in, what contradicts is refused."""
     of_draws = {"draws": draws, "budget": budget, "limit": limit, "mc_delta": mc_delta or None}
     if predictor == "single":
         _refuse("a single network is counted as it is, without draws", **of_draws, sampling=sampling)
@@ -126,47 +178,15 @@ def certify(
         raise InvalidInput(f"the loss must be a function of outputs and labels, and is {loss!r}")
     if loss is not None and (sampling != "independent" or predictor != "randomised"):
         raise InvalidInput("a loss of one's own is for the randomised predictor, with independent draws")
-    visits = draws if sampling == "independent" else draws * len(data) if sampling == "shared" else len(data)
-    plan = Evidence(
-        errors=0, visits=visits, draws=draws, kl=0.0, m=len(data), delta=delta, mc_delta=mc_delta, limit=limit,
+    of_one: dict[str, Any] = {}
+    if predictor == "single":
+        of_one = {"log_ratio": 0.0, "profile_log_ratio": 0.0, "draw": net.single_draws + 1}
+    visits = draws if sampling == "independent" else draws * m if sampling == "shared" else m
+    return Evidence(
+        errors=0, visits=visits, draws=draws, kl=0.0, m=m, delta=delta, mc_delta=mc_delta, limit=limit,
         sampling=sampling, bound=bound, predictor=predictor, unit=_unit(sampling, loss), catoni=list(net.catoni),
-        profile_kl=0.0, voters=voters, priors=priors,
+        profile_kl=0.0, voters=voters, priors=priors, **of_one,
     )  # fmt: skip
-    if predictor == "single":
-        plan = replace(plan, log_ratio=0.0, profile_log_ratio=0.0, draw=net.single_draws + 1)
-    plan.derived()  # refuses what is wrong before any draw is made
-    refuse_what_voids_a_bound(net, data)
-    if budget is not None:
-        trial = derived_seed(seed, _TRIAL)
-        draws = draws_within(budget, lambda n: _counted(replace(plan, visits=n, draws=n), net, data, loss, trial))
-        plan = replace(plan, visits=draws, draws=draws)
-
-    drawn = ""
-    if predictor == "single":
-        net.single_draws += 1
-        weights = single_weights(net, seed)
-        drawn = sha256(single_file(net, weights))
-        ratio, profile = log_ratios(net.on_cpu(), weights)
-        errors = network_errors(net.at(weights), data)
-        plan = replace(plan, errors=errors, log_ratio=ratio, profile_log_ratio=profile, draw=net.single_draws)
-    else:
-        plan = _counted(plan, net, data, loss, seed, progress)
-    refuse_a_change(net)  # it may have changed while it was counted
-    kl, profile_kl = divergences(net)
-    plan = replace(plan, kl=kl, profile_kl=profile_kl)
-    return Certificate(
-        **vars(plan),
-        **plan.derived(),
-        loss="0-1" if loss is None else getattr(loss, "__name__", type(loss).__name__),
-        objective=net.objective,
-        prior_fingerprint=net.fingerprint("prior"),
-        posterior_fingerprint=net.fingerprint("posterior"),
-        bound_data_fingerprint=data.fingerprint(),
-        single_fingerprint=drawn,
-        seed=seed,
-        versions=versions(),
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
 
 
 def _refuse(why: str, **options: object) -> None:
@@ -184,6 +204,11 @@ def divergences(net: StochasticNetwork) -> tuple[float, float]:
 
 def _unit(sampling: str, loss: Loss | None) -> int:
     return EXACT_UNIT if sampling == "exact" else LOSS_UNIT if loss is not None else 1
+
+
+def _name_of(loss: Loss) -> str:
+    name = str(getattr(loss, "__name__", type(loss).__name__))
+    return "loss of one's own" if name == "<lambda>" else name
 
 
 def _counted(
@@ -232,52 +257,3 @@ def versions() -> dict[str, str]:
         "torch": str(torch.__version__),
         "numpy": np.__version__,
     }
-
-
-def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
-    if data.repeats:
-        raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
-    if words := copies_among(data):
-        warnings.warn(words, stacklevel=3)
-    if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):
-        raise InvalidInput(
-            "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
-        )
-    for prior_data in net.prior_trained_on:
-        if words := copies_of(prior_data, data):
-            warnings.warn(words, stacklevel=3)
-    check_examples(net, data.x)
-    # As many as a count takes at a time: some models mix examples up only where there are many.
-    many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)
-    refuse_what_mixes_examples(net, many, min(8, len(many)))
-    net.bounded = True
-
-
-def copies_among(data: Data) -> str | None:
-    """What to say where many of the examples are copies of each other."""
-    # Few distinct inputs recur by themselves, if their features have few values; hundreds that all recur were copied.
-    if data.copies <= _COPIES * len(data) or (len(data) - data.copies < _DISTINCT and not _has_many_values(data)):
-        return None
-    return (
-        f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
-        "does, m counts examples that were never drawn, the prior may have seen others of the same, and there is no "
-        "valid certificate: take the copies out before the split"
-    )
-
-
-def copies_of(prior_data: Data | Trace, data: Data) -> str | None:
-    """What to say where many of the examples are copies of some that the prior has seen."""
-    if (twins := data.copied_from(prior_data)) <= _TWINS * len(data):
-        return None
-    return (
-        f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody copied "
-        "them before the split, as oversampling does, there is no valid certificate: copy after it, and in the prior "
-        "data alone"
-    )
-
-
-def _has_many_values(data: Data) -> bool:
-    """Whether some feature takes as many values as a measured quantity does."""
-    places = torch.linspace(0, len(data) - 1, min(500, len(data))).long()
-    values = data.x[places].flatten(1).sort(0).values
-    return bool(((values.diff(dim=0) != 0).sum(0) >= 12).any())

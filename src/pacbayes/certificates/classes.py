@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from pacbayes.bounds.pac_bayes import check_deltas
+from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certificate import confidence_percent, fitting, percent, same
-from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences, refuse_what_voids_a_bound
+from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
 from pacbayes.checks import plain

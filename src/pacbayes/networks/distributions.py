@@ -47,6 +47,11 @@ Normals = Callable[[tuple[int, ...]], Tensor]
 """A source of independent standard normal variables of any shape: all randomness of a pass comes through one."""
 
 
+def normals_like(tensor: Tensor, generator: torch.Generator | None) -> Normals:
+    """One for numbers of this tensor's kind, where it is."""
+    return partial(torch.randn, generator=generator, dtype=tensor.dtype, device=tensor.device)
+
+
 class Tape:
     """Normals read from one vector, slice after slice: a step's noise is drawn in a single kernel."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
+from pacbayes.networks.distributions import normals_like
+from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.shaping import digest, held_aside
 from pacbayes.networks.stochastic import StochasticNetwork
 
 # Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
@@ -92,7 +91,7 @@ def refuse_what_remembers(net: StochasticNetwork, x: Tensor) -> None:
 
     def shared(seed: int) -> Tensor:
         generator = torch.Generator(net.mean.device).manual_seed(seed)
-        normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
+        normals = normals_like(net.mean, generator)
         return net.drawn(x, Draw("shared", normals)).detach()
 
     with full_precision():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import safetensors.torch
@@ -24,13 +23,15 @@ from pacbayes.networks.distributions import (
     Normals,
     distribution_named,
     kl_pieces,
+    normals_like,
     rho_of,
     scale_of,
 )
 from pacbayes.networks.divergence import law, profile_kl
+from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
-from pacbayes.networks.shaping import Seen, digest, forget_data, held_aside
+from pacbayes.networks.shaping import Seen, forget_data
 
 
 def stochastic(
@@ -255,7 +256,7 @@ class StochasticNetwork(nn.Module):
             from pacbayes.networks.gpu_draws import GpuNormals
 
             return GpuNormals(generator, self.mean)
-        return partial(torch.randn, generator=generator, dtype=self.mean.dtype, device=self.mean.device)
+        return normals_like(self.mean, generator)
 
     def drawn(self, x: Tensor, draw: Draw) -> Tensor:
         """:meth:`forward`, with the randomness from a source of one's own."""

@@ -2,9 +2,9 @@
 
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, History, fit
-from pacbayes.training.objective import freeze_prior, objective
+from pacbayes.training.objective import objective
 from pacbayes.training.ordinary import Ordinary, train_ordinary
-from pacbayes.training.priors import learn_prior
+from pacbayes.training.priors import freeze_prior, learn_prior
 from pacbayes.training.scale_prior import PriorScale, scale_prior
 from pacbayes.training.settings import Settings
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from pacbayes import processes
-from pacbayes.networks.distributions import Rows
+from pacbayes.networks.distributions import Rows, normals_like
 from pacbayes.seeds import derived_seed
 from pacbayes.training.stage import Stage
 
@@ -57,7 +56,7 @@ class PlainEngine:
     def __init__(self, stage: Stage):
         self.stage = stage
         self.generator = torch.Generator(stage.device)
-        self.normals = partial(torch.randn, generator=self.generator, dtype=stage.net.mean.dtype, device=stage.device)
+        self.normals = normals_like(stage.net.mean, self.generator)
 
     def epoch(self, number: int, rate: float) -> None:
         stage = self.stage

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pacbayes.checks import check_one_of
-from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
+from pacbayes.networks.distributions import normals_like
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.loss import batch_loss, divergence_of, objective_of
 from pacbayes.training.settings import Settings
@@ -58,22 +57,7 @@ def objective(
             f"{y.dtype} {list(y.shape)}"
         )
     net.objective = settings.name
-    normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
+    normals = normals_like(net.mean, generator)
     loss, _ = batch_loss(net, x, y, settings, normals)
     # In the weights' own precision: only the gradient matters here. Certificates use the exact one.
     return objective_of(loss, divergence_of(net, net.mean, net.rho, settings), settings, m)
-
-
-def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
-    """Make the network, as it was trained in a loop of one's own on these data, the prior.
-
-    The data, each :class:`~pacbayes.data.Data` or a pair (x, y), are remembered, and :func:`~pacbayes.certify` refuses
-    data that overlap with them. Name all that had a part in it: the training, the choice of the epoch, of a
-    preprocessing. What is not named cannot be noticed.
-    """
-    if not data:
-        raise InvalidInput("name the data that shaped this prior: freeze_prior(net, prior_data)")
-    check_stochastic(net)
-    for some in data:
-        net.trained_on.note(as_data(some, classes=net.classes))
-    net.freeze_prior()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pacbayes.data import as_data
+from pacbayes.errors import InvalidInput
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.fit import Epoch, fit
 from pacbayes.training.settings import Settings
@@ -35,4 +36,19 @@ def learn_prior(
             fit(net, data, settings=settings, callback=callback)
     # Also where another loop has trained on them.
     net.trained_on.note(data)
+    net.freeze_prior()
+
+
+def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
+    """Make the network, as it was trained in a loop of one's own on these data, the prior.
+
+    The data, each :class:`~pacbayes.data.Data` or a pair (x, y), are remembered, and :func:`~pacbayes.certify` refuses
+    data that overlap with them. Name all that had a part in it: the training, the choice of the epoch, of a
+    preprocessing. What is not named cannot be noticed.
+    """
+    if not data:
+        raise InvalidInput("name the data that shaped this prior: freeze_prior(net, prior_data)")
+    check_stochastic(net)
+    for some in data:
+        net.trained_on.note(as_data(some, classes=net.classes))
     net.freeze_prior()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
+from pacbayes.networks.distributions import normals_like
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed
@@ -109,7 +109,7 @@ def _largest(fits: Callable[[float], bool]) -> float:
 def _risk(net: StochasticNetwork, data: Data, settings: Settings, passes: int, batch_size: int, seed: int) -> float:
     """The expected 0-1 error of drawn networks; infinite where it is no number."""
     generator = torch.Generator(net.mean.device).manual_seed(derived_seed(seed, *_SCALING))
-    normals = partial(torch.randn, generator=generator, dtype=net.mean.dtype, device=net.mean.device)
+    normals = normals_like(net.mean, generator)
     total = 0.0
     for _ in range(passes):
         for x, y in _batches(net, data, batch_size):

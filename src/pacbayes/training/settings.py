@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pacbayes.bounds.misclassification import METHODS as ESTIMATORS
+from pacbayes.bounds.misclassification import ESTIMATORS
 from pacbayes.bounds.pac_bayes import OBJECTIVES, check_delta
 from pacbayes.checks import check_in_range, check_names, check_one_of, check_types
 from pacbayes.errors import InvalidInput

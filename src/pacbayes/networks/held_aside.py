@@ -1,0 +1,114 @@
+"""Tensors that a module holds besides its parameters and buffers: where something may learn outside the KL."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pacbayes.errors import UnsupportedModel
+from pacbayes.files import sha256
+
+_MOST_OBJECTS = 1_000_000
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_OF_MODULES = vars(nn.Module()).keys() - set(_HOOKS)
+_OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__")
+_NOT_LOOKED_INTO = sys.stdlib_module_names | {"pacbayes"}  # a logger, say; their lists and the like are
+_PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType)
+
+
+def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Tensors and arrays that a model holds, but not as its parameters or buffers, each with a name.
+
+    In attributes of classes of one's own and of their objects, in lists, dicts and objects that are no modules, in
+    hooks, closures and default arguments: however deep, and in the same order each time.
+    """
+    seen = {id(t) for module in model.modules() for t in (*module._parameters.values(), *module._buffers.values())}
+    seen |= {id(module) for module in model.modules()}
+    waiting = deque(
+        (f"{name}.{key}", value) for name, part in model.named_modules() for key, value in _attributes(part)
+    )
+    while waiting:
+        name, value = waiting.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            yield name, value.detach()
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            yield name, torch.from_numpy(np.ascontiguousarray(value).reshape(-1).view(np.uint8).copy())
+        else:
+            inside = [(f"{name}.{key}", part) for key, part in _inside(value) if not isinstance(part, _PLAIN)]
+            waiting.extend(inside)
+        if len(seen) + len(waiting) > _MOST_OBJECTS:
+            raise UnsupportedModel(f"the model holds more than {_MOST_OBJECTS} objects, too many to look into: {name}")
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """The plain attributes of an object and its classes; not tensors that PyTorch's own compute from their weights."""
+    package = _package(type(value))
+    if package in _NOT_LOOKED_INTO:
+        return []
+    own = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        if _package(kind) != "torch" and _package(kind) not in _NOT_LOOKED_INTO:
+            slots = getattr(kind, "__slots__", ())
+            own |= {slot: getattr(value, slot, None) for slot in ([slots] if isinstance(slots, str) else slots)}
+            own = {f"class.{key}": inside for key, inside in vars(kind).items() if key not in _OF_CLASSES} | own
+    found = [(key, inside) for key, inside in own.items() if key not in _OF_MODULES and not isinstance(inside, _PLAIN)]
+    if package == "torch":
+        return [(k, v) for k, v in found if not isinstance(v, Tensor) and not k.startswith("_flat_weight")]
+    return found
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+def _inside(value: Any) -> list[tuple[str, Any]]:
+    """What an object holds, as far as one can see."""
+    if isinstance(value, dict):
+        return [(str(key), inside) for key, inside in value.items()]
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return [(str(place), inside) for place, inside in enumerate(value)]
+    if isinstance(value, nn.Module):
+        return [*value.named_parameters(), *value.named_buffers(), *value.named_children(), *_attributes(value)]
+    if isinstance(value, partial):
+        return [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+    if isinstance(value, staticmethod | classmethod | MethodType):
+        return [("func", value.__func__), ("self", getattr(value, "__self__", None))]
+    if isinstance(value, property):
+        return [("get", value.fget), ("set", value.fset)]
+    if isinstance(value, FunctionType):
+        cells = [(f"closure {place}", _content(cell)) for place, cell in enumerate(value.__closure__ or ())]
+        return [*cells, ("defaults", value.__defaults__), ("keywords", value.__kwdefaults__), ("own", value.__dict__)]
+    return _attributes(value)
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # nothing yet
+
+
+def digest(tensor: Tensor) -> str:
+    """SHA-256 of a tensor's kind, shape and numbers."""
+    kind = f"{tensor.dtype} {tuple(tensor.shape)} {tensor.layout}"
+    if tensor.is_meta:
+        return kind
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_quantized:
+        tensor = tensor.int_repr()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return sha256(kind.encode() + numbers.numpy().tobytes())
