@@ -62,7 +62,9 @@ def test_fewer_than_eight_examples(prior, pacbayes_main, data_file, tmp_path, ti
 
 IGNORED = {
     ("--prior", "data-free", "--prior-fraction", 0.5): "--prior-fraction",
-    ("--prior", "data-free", "--prior-rate", 0.1, "--pretraining-epochs", 3): "--pretraining-epochs, --prior-rate",
+    ("--prior", "data-free", "--prior-rate", 0.1, "--prior-kappa", 0.2): "--prior-kappa, --prior-rate",
+    ("--pretraining-epochs", 0, "--pretraining-rate", 0.1): "--pretraining-rate",
+    ("--schedule", "1@0.1", "--kappa", 0.5, "--rate", 0.3, "--epochs", 3): "--epochs, --rate",
     ("--prior-data", "digits", "--prior-fraction", 0.3): "--prior-fraction",
     ("--schedule", "1@0.1", "--rate", 0.3): "--rate",
     ("--schedule", "1@0.1", "--epochs", 3): "--epochs",

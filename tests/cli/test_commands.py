@@ -13,9 +13,10 @@ import pytest
 
 import pacbayes as pb
 from pacbayes.certificates import Certificate
+from pacbayes.cli.app import _certify_and_show
 from pacbayes.data import load
 from pacbayes.errors import RunError
-from pacbayes.runs import Config
+from pacbayes.runs import Config, RunFolder
 
 COMMANDS = ("train", "demo", "certify", "verify", "predict", "report", "sign")
 
@@ -330,3 +331,24 @@ def test_an_expected_risk_fixes_c_with_the_prior(tmp_path, pacbayes_main, tiny):
     issued = Certificate.load(path / "certificate.json")
     assert len(issued.catoni) == 1 and 0.3 < issued.catoni[0] < 0.8
     assert pacbayes_main("verify", path).status == 0
+
+
+def test_an_interruption_after_the_certificate_says_that_it_counts(run, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    for name, issued in (("certify", False), ("holdout_bound", True)):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(f"pacbayes.runs.certify.{name}", interrupted)
+            _certify_and_show(RunFolder.open(run), draws=50, test_draws=2)
+        said = capsys.readouterr().err
+        assert "interrupted" in said and ("a certificate was issued, and counts" in said) == issued
+
+
+@pytest.mark.parametrize(("rate", "words"), [(0.002, "epoch"), (1e-30, "The posterior is the prior")])
+def test_the_weights_that_are_kept_are_named(rate, words, pacbayes_main, data_file, tmp_path, tiny):
+    data = data_file(tmp_path / "data.npz")
+    trained = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", *tiny, "--rate", rate)
+    assert trained.status == 0 and words in trained.out, trained.out
+    again = pacbayes_main("train", "--out", tmp_path / "run", "--resume")
+    assert again.status == 0 and words in again.out

@@ -578,10 +578,18 @@ def test_a_network_can_be_copied_after_a_pass():
 
 @pytest.mark.parametrize("before", ["highest", "high", "medium"])
 def test_full_precision_is_that_and_leaves_things_as_they_were(before):
+    kinds = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv")]
+
+    def each():
+        return [getattr(kind, "fp32_precision", None) for kind in kinds]
+
     torch.set_float32_matmul_precision(before)
     try:
-        with full_precision():
+        set_before = each()
+        with torch.autocast("cpu", torch.bfloat16), full_precision():
             assert torch.get_float32_matmul_precision() == "highest" and not torch.backends.cudnn.allow_tf32
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
         assert torch.get_float32_matmul_precision() == before and torch.backends.cudnn.allow_tf32
+        assert each() == set_before
     finally:
         torch.set_float32_matmul_precision("highest")

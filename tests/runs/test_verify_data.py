@@ -28,6 +28,13 @@ def found(run: RunFolder, **options) -> dict[str, tuple[str, str]]:
     return {check.name: (check.status, check.detail) for check in verify_run(run, **options)}
 
 
+def test_a_place_for_the_data_hides_no_fault_of_the_folder(certified):
+    (certified.path / "data.json").write_text("{}")
+    for place in (None, str(certified.path.parent / "data.npz")):
+        failed = {name for name, (status, _) in found(certified, data=place).items() if status == FAILED}
+        assert {"data", "data.json"} <= failed
+
+
 def test_the_split_is_made_again_from_the_seed(certified):
     status, detail = found(certified)["split"]
     assert status == PASSED and "30 examples for the prior, 30 for the bound" in detail and "seed 0" in detail

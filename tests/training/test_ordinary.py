@@ -175,6 +175,18 @@ def test_a_pickled_model_knows_its_data_and_does_not_hold_them():
             pb.certify(again if one is net else pb.stochastic(again), prior_data, draws=10)
 
 
+def test_a_pickled_model_knows_its_data_exactly():
+    """A few rows of many, and rows that recur by themselves: what only the places in the whole can tell."""
+    recurring = pb.Data((torch.arange(5000).view(1000, 5) % 7 // 4).float(), torch.arange(1000) % 2, 2)
+    cases = ((recurring, np.arange(500), np.arange(1000)), (pb.load("digits"), np.arange(717), np.arange(712, 1400)))
+    for data, of_prior, of_bound in cases:
+        net = pb.stochastic(nn.Sequential(nn.Flatten(), nn.Linear(data.x[0].numel(), data.classes)))
+        pb.freeze_prior(net, data.take(of_prior))
+        for one in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+            with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
+                pb.certify(one, data.take(of_bound), draws=10)
+
+
 def test_what_it_was_trained_on_is_no_bound_data():
     everything = pb.load("digits").take(np.arange(200))
     first, second, bound_data = (everything.take(np.arange(200)[part::3]) for part in range(3))

@@ -15,7 +15,7 @@ from pacbayes.bounds.confidence import clopper_pearson_upper
 from pacbayes.bounds.pac_bayes import check_delta
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certificate import Certificate
-from pacbayes.certificates.evidence import EXACT_UNIT, LIMITS, LOSS_UNIT, Evidence
+from pacbayes.certificates.evidence import EXACT_UNIT, LIMITS, LOSS_UNIT, PREDICTORS, Evidence
 from pacbayes.certificates.monte_carlo import (
     Loss,
     Progress,
@@ -149,6 +149,9 @@ def _planned(
     priors: int,
 ) -> Evidence:
     """The evidence to be gathered, with no counts yet: what was not said is filled in, what contradicts is refused."""
+    check_one_of("predictor", predictor, PREDICTORS)
+    if predictor == "majority" and sampling == "exact":
+        raise InvalidInput("a majority vote is counted by draws: leave sampling away")
     of_draws = {"draws": draws, "budget": budget, "limit": limit, "mc_delta": mc_delta or None}
     if predictor == "single":
         _refuse("a single network is counted as it is, without draws", **of_draws, sampling=sampling)

@@ -38,6 +38,7 @@ from pacbayes.runs import (
     verify_run,
 )
 from pacbayes.runs.check import FAILED, PASSED
+from pacbayes.runs.journal import read_journal
 from pacbayes.runs.predict import inputs_for, valid_certificate
 
 app = typer.Typer(
@@ -178,10 +179,12 @@ def certify(
             raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
         if classes and predictor != "randomised":
             raise InvalidInput("--classes certifies the randomised classifier: leave --predictor away")
+        # An exact risk takes no draws; those of the classes are their own.
+        apart = classes and sampling == "exact"
         certificate, evaluation = _certify_and_show(
-            folder, bound=bound, predictor=predictor, voters=voters, draws=draws, budget=_seconds(budget), delta=delta,
-            mc_delta=mc_delta, limit=limit, sampling=sampling, test_draws=test_draws, seed=seed, device=device,
-            data=data,
+            folder, bound=bound, predictor=predictor, voters=voters, draws=None if apart else draws,
+            budget=_seconds(budget), delta=delta, mc_delta=None if apart else mc_delta, limit=limit, sampling=sampling,
+            test_draws=test_draws, seed=seed, device=device, data=data,
         )  # fmt: skip
         if table:
             print("\nFor the same counts; only the certificate is a promise:\n")
@@ -304,8 +307,14 @@ def _seconds(text: str | None) -> float | None:
 
 def _certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evaluation]:
     before = {path.name for path in run.own_files()}
-    with fraction_bar("certifying") as progress:
-        certificate, evaluation = certify_run(run, progress=progress, **options)
+    issued = len(read_journal(run).risk_bounds())
+    try:
+        with fraction_bar("certifying") as progress:
+            certificate, evaluation = certify_run(run, progress=progress, **options)
+    except KeyboardInterrupt:
+        if len(read_journal(run).risk_bounds()) > issued:
+            tell(f"but a certificate was issued, and counts: {run.certificate_file}")
+        raise
     sentence, _, numbers = str(certificate).partition("\n")
     print_lines(sentence)
     print_lines(f"{numbers}\n{_beside(evaluation)}", hanging=34)
@@ -329,5 +338,5 @@ def _beside(evaluation: Evaluation) -> str:
         value = f"{100 * evaluation.test_error:.2f} %"
         rows.append(("test error", value, f"{spread}{evaluation.test_examples} test examples"))
     else:
-        rows.append(("test error", "–", "there are no test data"))
+        rows.append(("test error", "–", "there are no test data that can be used"))
     return lines_of(rows) + "\n"

@@ -118,5 +118,5 @@ def fraction_bar(what: str) -> Iterator[FractionBar]:
         with bar:
             yield FractionBar(what, bar, bar.add_task(what, total=1.0))
     except KeyboardInterrupt:
-        errors.print("interrupted; nothing was written", highlight=False)
+        errors.print("interrupted", highlight=False)
         raise

@@ -15,7 +15,7 @@ from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
-from pacbayes.report.records import read_history
+from pacbayes.report.records import kept_epoch, read_history
 from pacbayes.runs import Config, RunFolder, train_run
 from pacbayes.runs.folder import SplitData
 from pacbayes.training import Epoch
@@ -206,22 +206,28 @@ def train(
 
 def _refuse_ignored(config: Config, given: dict[str, Any]) -> None:
     """Flags that change nothing: whoever gives them expects something else."""
-    stages = {"pretraining": "pretraining", "prior": "prior_training", "": "posterior"}
-    of_stages = {prefix: [n for n in given.get(stage, {}) if n != "divergence"] for prefix, stage in stages.items()}
-    flags = {prefix: [f"--{prefix}-{n}" if prefix else f"--{n}" for n in names] for prefix, names in of_stages.items()}
-    ignored, why = [], ""
-    if not config.learns_prior:
-        fraction = ["--prior-fraction"] if "prior_fraction" in given else []
-        ignored, why = [*fraction, *flags["pretraining"], *flags["prior"]], "a data-free prior is not trained"
-    elif config.prior_data and "prior_fraction" in given:
-        ignored, why = ["--prior-fraction"], "the prior has data of its own"
-    for prefix, settings in (("prior", config.prior_training), ("", config.posterior)):
-        if not ignored and settings is not None and "@" in settings.schedule:
-            ends = (f"-{name}" for name in ("rate", "epochs"))
-            ignored = [flag for flag in flags[prefix] if flag.endswith(tuple(ends))]
-            why = f"the schedule {settings.schedule!r} says how many epochs there are, and at which rates"
-    if ignored:
-        raise InvalidInput(f"{', '.join(ignored)} would be ignored: {why}")
+
+    def flags(stage: str, *names: str) -> list[str]:
+        prefix = {"prior_training": "--prior", "posterior": "-"}.get(stage, f"--{stage}")
+        found = (n for n, value in given.get(stage, {}).items() if not (n == "epochs" and value == 0))
+        return [f"{prefix}-{n}" for n in found if not names or n in names]
+
+    fraction = ["--prior-fraction"] if "prior_fraction" in given else []
+    cases = [
+        (fraction, config.prior == "data-free", "a data-free prior is not learnt"),
+        (fraction, bool(config.prior_data), "the prior has data of its own"),
+    ]
+    for stage in ("pretraining", "prior_training", "posterior"):
+        settings = getattr(config, stage)
+        missing = settings is None or (stage != "posterior" and not config.learns_prior)
+        steps = settings is not None and "@" in settings.schedule
+        cases += [
+            (flags(stage), missing, f"there is no {stage.replace('_', ' ')}"),
+            (flags(stage, "rate", "epochs"), steps, "the schedule says how many epochs there are, at which rates"),
+        ]
+    for ignored, so, why in cases:
+        if ignored and so:
+            raise InvalidInput(f"{', '.join(ignored)} would be ignored: {why}")
 
 
 def _kept(run: RunFolder) -> str:
@@ -229,11 +235,11 @@ def _kept(run: RunFolder) -> str:
     prior, posterior = (run.weights(name) for name in ("prior", "posterior"))
     if all(torch.equal(prior[name], posterior[name]) for name in prior if name in posterior):
         return "The posterior is the prior: no epoch has a smaller bound."
-    settings, epochs = run.config().posterior, read_history(run.history_file)["posterior"]
-    best = min(range(len(epochs)), key=lambda number: epochs[number].bound)
-    if settings.keeps_last:
-        return f"The posterior is that of the last epoch, {len(epochs)}."
-    return f"The posterior is that of epoch {best + 1} of {len(epochs)}, which has the smallest bound."
+    epochs = read_history(run.history_file).get("posterior", [])
+    if not epochs or run.config().posterior.keeps_last:
+        return "The posterior is that of the last epoch."
+    number = kept_epoch(epochs, run.config().posterior) + 1
+    return f"The posterior is that of epoch {number} of {len(epochs)}, which has the smallest bound."
 
 
 def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> None:
@@ -243,6 +249,8 @@ def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> 
     own = RunFolder.open(out, finished=False).config()
     others = []
     for name, value in given.items():
+        if own.with_options({name: value}) == own:
+            continue
         for option, one in value.items() if isinstance(value, dict) else [("", value)]:
             changed = own.with_options({name: {option: one} if option else one})
             if changed != own:

@@ -127,6 +127,10 @@ class Data:
             (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
             if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
                 return bool(np.isin(places, other_places).any())
+        else:
+            whole, places = self.source or (self, np.arange(len(self)))
+            if whole.fingerprint() == other.whole:
+                return bool(np.isin(places, other.places).any())
         # By what they were made of, and as they are: features of the same examples may have been made apart.
         own, theirs = self.trace, other if isinstance(other, Trace) else other.trace
         return _overlap(own.origins, theirs.origins) or _overlap(own.rows, theirs.rows)
@@ -143,10 +147,10 @@ class Data:
     @cached_property
     def trace(self) -> "Trace":
         """What is enough to recognise these examples, without them."""
-        whole, places = self.source or (self, slice(None))
+        whole, places = self.source or (self, np.arange(len(self)))
         origins = whole._row_digests[places]
         rows = origins if np.array_equal(origins, self._row_digests) else self._row_digests
-        return Trace(origins, rows, self.y.numpy(force=True))
+        return Trace(origins, rows, self.y.numpy(force=True), places, whole.fingerprint())
 
     @property
     def repeats(self) -> bool:
@@ -186,11 +190,14 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Digests of examples: of the inputs that they were made of, and of the inputs as they are; and the labels."""
+    """Digests of examples: of the inputs that they were made of, and of the inputs as they are; labels and places."""
 
     origins: np.ndarray
     rows: np.ndarray
     labels: np.ndarray
+    places: np.ndarray
+    whole: str
+    """Which examples of which data they were, by the fingerprint of those."""
 
 
 def _overlap(rows: np.ndarray, others: np.ndarray) -> bool:

@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+
+from pacbayes.errors import InvalidInput
 
 
 @contextmanager
 def full_precision() -> Iterator[None]:
     """For numbers that others compute again: no rounding to TF32 or bf16, and no kernels picked by luck."""
     now = torch.backends.cudnn
-    with now.flags(enabled=now.enabled, benchmark=False, deterministic=True, allow_tf32=False), _whole_products():
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        try:
+            stack.enter_context(now.flags(enabled=now.enabled, benchmark=False, deterministic=True, allow_tf32=False))
+        except RuntimeError:
+            raise InvalidInput(
+                "torch.backends.fp32_precision or one of its kind is set, and hides from PyTorch how it computes: "
+                "set it back to 'none', or use torch.set_float32_matmul_precision"
+            ) from None
+        stack.enter_context(_whole_products())
         yield
 
 
 @contextmanager
 def _whole_products() -> Iterator[None]:
+    # Newer versions of PyTorch have a setting for each kind of computation, of which the older one sets two.
+    backends: Any = torch.backends
+    kinds = []
+    if hasattr(backends.mkldnn, "conv"):
+        kinds = [backends.cuda.matmul, backends.mkldnn.matmul, backends.mkldnn.conv]
+    each = [kind.fp32_precision for kind in kinds]
     try:
         before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # set by names that PyTorch does not let one mix with this one
-        before = ""
-    products: tuple[Any, ...] = ()
-    if not before:
-        products = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
-    each = [product.fp32_precision for product in products]
+    except RuntimeError:  # the two do not agree
+        before = None
     torch.set_float32_matmul_precision("highest")
+    if kinds:
+        backends.mkldnn.conv.fp32_precision = "ieee"
     try:
         yield
     finally:
-        if before:
+        if before is not None:
             torch.set_float32_matmul_precision(before)
-        for product, precision in zip(products, each, strict=True):
-            product.fp32_precision = precision
+        for kind, precision in zip(kinds, each, strict=True):
+            kind.fp32_precision = precision
 
 
 @contextmanager

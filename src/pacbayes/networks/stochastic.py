@@ -80,8 +80,6 @@ class StochasticNetwork(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"a model is an nn.Module, not a {type(model).__name__}: pacbayes.build() makes one")
-        if wrong := [n for n, p in model.named_parameters() if p.dtype not in (torch.float32, torch.float64)]:
-            raise UnsupportedModel(f"{wrong[0]} is not float32 or float64: take model.float()")
         if not 0 < prior_variance <= LARGEST_VARIANCE:
             raise InvalidInput(
                 f"the prior variance must be positive, at most {LARGEST_VARIANCE:g}, and is {prior_variance}"
@@ -99,6 +97,8 @@ class StochasticNetwork(nn.Module):
             model.eval()
         conversion.refuse_what_voids_a_certificate(model, output)
         parameters = conversion.trainable_parameters(model, output)
+        if wrong := [name for name, p in parameters.items() if p.dtype not in (torch.float32, torch.float64)]:
+            raise UnsupportedModel(f"{wrong[0]} is not float32 or float64: take model.float()")
 
         # name -> shape of each weight tensor, in the order of the flat vectors
         self.slots = {name: p.shape for name, p in parameters.items()}
@@ -349,7 +349,8 @@ class StochasticNetwork(nn.Module):
         """Refused: see :meth:`load_state`."""
         raise InvalidInput(
             "load_state_dict would leave out what a certificate needs: net.load_state(tensors, 'prior'), then "
-            "'posterior', loads what net.state('prior') and net.state('posterior') gave"
+            "'posterior', loads what net.state('prior') and net.state('posterior') gave. To go back to an earlier "
+            "epoch: best = net.state(), and later net.load_state(best)"
         )
 
     def _vectors(self, which: str) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from pacbayes.report.curves import Curve, curves_svg
 from pacbayes.report.decomposition import decomposition_svg
 from pacbayes.report.examination import Examination, examine
 from pacbayes.report.explanations import explained
-from pacbayes.report.records import read_evaluation, read_history
+from pacbayes.report.records import kept_epoch, read_evaluation, read_history
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
 from pacbayes.runs import Config, RunFolder
 from pacbayes.runs.journal import certificates_issued, check_certified, note
@@ -109,12 +109,8 @@ def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Exa
 
 
 def _kept(epochs: list[Epoch], config: Config, certificate: Certificate) -> int | None:
-    """The epoch whose weights are the posterior: the first of the smallest bound, or the last; none, if it is P."""
-    if certificate.kl == 0:
-        return None
-    if config.posterior.keeps_last:
-        return len(epochs) - 1
-    return min(range(len(epochs)), key=lambda number: epochs[number].bound)
+    """The epoch whose weights are the posterior; none, if that is the prior."""
+    return None if certificate.kl == 0 else kept_epoch(epochs, config.posterior)
 
 
 def _curves(stages: dict[str, list[Epoch]], kept: int | None) -> list[tuple[str, str]]:

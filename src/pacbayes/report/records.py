@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pacbayes.files import read_plain_file, strict_json
 from pacbayes.runs import Evaluation
 from pacbayes.runs.config import STAGES
 from pacbayes.runs.folder import FILES
-from pacbayes.training import Epoch
+from pacbayes.training import Epoch, Settings
 
 
 def read_history(path: Path) -> dict[str, list[Epoch]]:
@@ -73,3 +74,10 @@ def _is_evaluation(evaluation: Evaluation) -> bool:
 def _within(value: Any, low: float, high: float) -> bool:
     # Not true of NaN; and integers beyond all floats can still be compared.
     return type(value) in (int, float) and low <= value <= high
+
+
+def kept_epoch(epochs: Sequence[Epoch], settings: Settings) -> int:
+    """The number of the one whose weights were kept: the first of the smallest bound, or the last."""
+    if settings.keeps_last:
+        return len(epochs) - 1
+    return min(range(len(epochs)), key=lambda number: epochs[number].bound)

@@ -18,7 +18,7 @@ from pacbayes.certificates import (
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.single import certified_file, single_weights
 from pacbayes.data import Data
-from pacbayes.errors import PacBayesError
+from pacbayes.errors import PacBayesError, ProcessLost
 from pacbayes.files import write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
@@ -106,6 +106,8 @@ def _test_part(config: Config, bound_data: Data) -> Data | None:
     """The test data, if there are any that can be used: they are no part of a certificate, and do not stop one."""
     try:
         return test_data(config, bound_data.shape)
+    except ProcessLost:
+        raise
     except PacBayesError as error:
         warnings.warn(f"there is no test error, for what seems to be the test part is none: {error}", stacklevel=3)
         return None

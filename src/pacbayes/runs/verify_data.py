@@ -30,11 +30,14 @@ def data_checks(
     run: RunFolder, certificate: Certificate, net: StochasticNetwork | None, place: str | None, recompute: bool
 ) -> Iterator[Check]:
     try:
-        config = run.config()
-        source = config.with_data_at(place)
+        config, recorded = run.config(), run.data_record()
+    except PacBayesError as error:
+        yield Check("data", FAILED, str(error))
+        return
+    source = config.with_data_at(place)
+    try:
         # No folder makes verification fetch anything.
         data = find(source.data, "train", folder=source.data_folder or None, download=False)
-        recorded = run.data_record()
     except PacBayesError as error:
         if place is not None:
             raise  # the place is wrong, not the certificate

@@ -34,6 +34,7 @@ from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.fit import Epoch, drain
 from pacbayes.training.settings import LARGEST_RATE
 
+_LAYERS = 1  # keeps their seeds apart from that of the order
 WARM_UP = 0.2
 """The share of the steps in which the rate rises to its peak; then it falls to 0 along a cosine."""
 
@@ -113,13 +114,21 @@ def train_ordinary(
     if settings is not None and options:
         raise InvalidInput("give settings or options, not both")
     data = as_data(data)
-    with torch.no_grad():
-        shape = copy.deepcopy(model).eval()(data.x[:1].to(next(model.parameters()).device)).shape
-    if len(shape) != 2 or shape[1] < data.classes:
-        raise InvalidInput(
-            f"the data have {data.classes} classes, and the model's output for one example is {[*shape]}"
-        )
+    _check_output(model, data)
     return drain(training_ordinary(model, data, settings or Ordinary.of(**options), callback))
+
+
+def _check_output(model: nn.Module, data: Data) -> None:
+    output_name(model)  # refused where there is none
+    try:
+        with torch.no_grad():
+            output = copy.deepcopy(model).eval()(data.x[:1].to(next(model.parameters()).device))
+    except RuntimeError as error:
+        words = str(error).splitlines()[0]
+        raise InvalidInput(f"the model does not take examples of shape {list(data.shape)}: {words}") from None
+    if not isinstance(output, Tensor) or output.dim() != 2 or output.shape[1] < data.classes:
+        found = list(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__}"
+        raise InvalidInput(f"the data have {data.classes} classes, and the model's output for one example is {found}")
 
 
 def check_ordinary(shape: tuple[int, ...], settings: Ordinary) -> None:
@@ -231,11 +240,12 @@ class _Training:
     def _seeded(self, number: int) -> Iterator[None]:
         """PyTorch's own random numbers, which layers such as Dropout take, by the seed; then as they were."""
         cuda = self.device.type == "cuda"
+        seed = derived_seed(self.settings.seed, number, _LAYERS)
         with torch.random.fork_rng([self.device] if cuda else []):
-            torch.default_generator.manual_seed(derived_seed(self.settings.seed, number))
+            torch.default_generator.manual_seed(seed)
             if cuda:
                 with torch.cuda.device(self.device):
-                    torch.cuda.manual_seed(derived_seed(self.settings.seed, number))
+                    torch.cuda.manual_seed(seed)
             yield
 
     def _capturable(self) -> bool:
