@@ -12,8 +12,8 @@ from pacbayes.errors import InvalidInput
 
 
 def plain(number: Any) -> Any:
-    """Whole numbers of NumPy's as Python's own; anything else as it is."""
-    return number.item() if isinstance(number, np.integer) else number
+    """Numbers of NumPy's as Python's own; anything else as it is."""
+    return number.item() if isinstance(number, np.integer | np.floating) else number
 
 
 def check_type(name: str, value: object, wanted: type) -> None:

@@ -1,5 +1,9 @@
 """Models and calls for which no certificate is valid: each is refused, in words that name the cause."""
 
+from argparse import Namespace
+from collections import UserDict
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
+import pacbayes as pb
 from pacbayes import certify, fit, holdout_bound, split, stochastic
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError, UnsupportedModel
@@ -430,3 +435,84 @@ def test_noise_does_not_vanish_with_small_inputs(compiled):
         labels = torch.stack([net(x, "independent", generator).argmax(-1) for _ in range(20)]).double()
     # Of 20 draws that are nearly coins, all are alike with probability below 1e-4.
     assert (labels.std(0) == 0).sum() <= 2
+
+
+def test_features_know_what_shaped_the_body():
+    """A head of one's own on features of a body that has seen the bound data."""
+    data = pb.load("digits").take(np.arange(400))
+    body = pb.train_ordinary(pb.build("mlp", data.shape, 10), data, epochs=1)
+    made, _ = pb.features(body, data)
+    prior_data, bound_data = pb.split(made, fraction=0.5)
+    net = stochastic(nn.Linear(made.shape[0], 10), 0.001)
+    pb.freeze_prior(net, prior_data)
+    with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
+        certify(net, bound_data, draws=10)
+
+
+def test_many_small_parts_are_seen_together():
+    x = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
+    x[:30] = x[30:60]
+    y = torch.arange(2000) % 2
+    net = stochastic(nn.Linear(4, 2), 0.01)
+    for i in range(0, 2000, 40):
+        pb.fit(net, (x[i : i + 40], y[i : i + 40]), method="CE", epochs=1, keep="last")
+    net.freeze_prior()
+    with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
+        certify(net, (x, y), draws=10)
+
+
+class Holds(nn.Module):
+    def __init__(self, held):
+        super().__init__()
+        self.fc, self.held = nn.Linear(4, 2), held
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("kind", [SimpleNamespace, Namespace, UserDict, bytearray])
+def test_tensors_in_objects_of_the_standard_library(kind):
+    held = bytearray(3) if kind is bytearray else kind(t=torch.zeros(3))
+    net = stochastic(Holds(held), 0.01)
+    held = net.model.held
+    if kind is bytearray:
+        held[0] = 7
+    else:
+        (held["t"] if kind is UserDict else held.t).fill_(1)
+    with pytest.raises(UnsupportedModel, match="has changed since the prior was frozen"):
+        certify(net, noise(), draws=10)
+
+
+class Turned(nn.Module):
+    """What follows the last layer depends on the example, and not on the first one."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x):
+        out = self.fc(x)
+        bad = x[:, 0] > 1
+        return torch.where(bad[:, None], -out, out) if bad.any() else out
+
+
+def test_an_exact_risk_is_that_of_the_prediction():
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    x[0] = 0
+    data = as_data((x, torch.arange(60) % 2), classes=2)
+    with pytest.raises(UnsupportedModel, match="not that of its last layer"):
+        certify(stochastic(Turned(), 0.01), data, sampling="exact")
+    large = nn.Sequential(nn.Linear(4, 2))
+    with torch.no_grad():
+        large[0].bias.fill_(1e7)
+    with pytest.raises(UnsupportedModel, match="too large for float32"):
+        certify(stochastic(large, 0.01), data, sampling="exact")
+
+
+def test_a_posterior_loaded_as_a_prior_has_seen_the_bound_data():
+    net = stochastic(nn.Linear(4, 2), 0.01)
+    data = noise()
+    pb.fit(net, data, epochs=1)
+    net.load_state(net.state("posterior"), "prior")
+    with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
+        certify(net, data, draws=10)

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from pacbayes.data import Data
-from pacbayes.data.dataset import Trace
+from pacbayes.data.dataset import Trace, together
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.refusals import check_examples, refuse_what_mixes_examples
@@ -22,13 +22,15 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
     if words := copies_among(data):
         warnings.warn(words, stacklevel=3)
-    if any(data.overlaps(prior_data) for prior_data in net.prior_trained_on):
+    seen = [*net.prior_trained_on, *data.made_with]
+    if len(seen) > 1:
+        seen.append(together(seen))
+    if any(data.overlaps(prior_data) for prior_data in seen):
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
-    for prior_data in net.prior_trained_on:
-        if words := copies_of(prior_data, data):
-            warnings.warn(words, stacklevel=3)
+    if seen and (words := copies_of(seen[-1], data)):
+        warnings.warn(words, stacklevel=3)
     check_examples(net, data.x)
     # As many as a count takes at a time: some models mix examples up only where there are many.
     many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)

@@ -30,7 +30,7 @@ from pacbayes.certificates.monte_carlo import (
     vote_errors,
 )
 from pacbayes.certificates.single import single_file, single_weights
-from pacbayes.checks import check_one_of, plain
+from pacbayes.checks import check_one_of, check_type, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
@@ -94,8 +94,9 @@ def certify(
     data = as_data(data, classes=net.classes)
     seed = chosen_seed(seed)
     plan = _planned(
-        net, len(data), bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=plain(draws),
-        budget=budget, sampling=sampling, limit=limit, loss=loss, voters=plain(voters), priors=plain(priors),
+        net, len(data), bound=bound, predictor=predictor, delta=plain(delta), mc_delta=plain(mc_delta),
+        draws=plain(draws), budget=budget, sampling=sampling, limit=limit, loss=loss, voters=plain(voters),
+        priors=plain(priors),
     )  # fmt: skip
     plan.derived()  # refuses what is wrong before any draw is made
     refuse_what_voids_a_bound(net, data)
@@ -149,6 +150,9 @@ def _planned(
     priors: int,
 ) -> Evidence:
     """The evidence to be gathered, with no counts yet: what was not said is filled in, what contradicts is refused."""
+    for name, value in {"delta": delta, "mc_delta": mc_delta, "budget": budget}.items():
+        if value is not None:
+            check_type(name, value, float)
     check_one_of("predictor", predictor, PREDICTORS)
     if predictor == "majority" and sampling == "exact":
         raise InvalidInput("a majority vote is counted by draws: leave sampling away")

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -42,6 +42,8 @@ class Data:
     """For a subset made by `take`: the data it was taken from and the indices there."""
     feature_names: tuple[str, ...] = ()
     """Of the columns of a table, where it names them."""
+    made_with: "tuple[Data | Trace, ...]" = ()
+    """Of features: the data that had shaped the model which they are from."""
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -198,6 +200,15 @@ class Trace:
     places: np.ndarray
     whole: str
     """Which examples of which data they were, by the fingerprint of those."""
+
+
+def together(seen: Sequence[Data | Trace]) -> Trace:
+    """All of these as one: what each has too little of to be recognised, they may have among them."""
+    traces = [some if isinstance(some, Trace) else some.trace for some in seen]
+    origins, rows, labels = (
+        np.concatenate([getattr(t, name) for t in traces]) for name in ("origins", "rows", "labels")
+    )
+    return Trace(origins, rows, labels, places=np.arange(0), whole="")
 
 
 def _overlap(rows: np.ndarray, others: np.ndarray) -> bool:

@@ -14,7 +14,7 @@ def class_order(names: Iterable[str]) -> tuple[str, ...]:
     """The distinct names: by value where all are whole numbers, else by their characters."""
     distinct = set(names)
     if all(name.isascii() and name.isdigit() for name in distinct):
-        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
+        return tuple(sorted(distinct, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name)))
     return tuple(sorted(distinct))
 
 

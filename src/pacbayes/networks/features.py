@@ -51,10 +51,12 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
             )
         if head is not None:
             raise InvalidInput("head would be ignored: it is for ordinary modules, a stochastic network has its own")
+        shaped = whole.prior_trained_on
         layer, result, run = whole.output_layer, _head_network(whole), partial(whole, sampling="mean")
     else:
         layer = result = _part(whole, head)
-        remember_data(result, forget_data(whole))
+        shaped = forget_data(whole)
+        remember_data(result, shaped)
     like = next(whole.parameters(), data.x[:1])
     run(data.x[:1].to(like))  # a stochastic network looks at its model first
     calls: list[tuple[tuple[Any, ...], Any]] = []
@@ -84,7 +86,9 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         )
     # Still these examples: where they overlap with others is known by their places in the original data.
     source = data.source or (data, np.arange(len(data)))
-    return replace(data, x=x, name=f"features of {data.name}", source=source, feature_names=()), result
+    made_with = (*data.made_with, *shaped)
+    named = f"features of {data.name}"
+    return replace(data, x=x, name=named, source=source, feature_names=(), made_with=made_with), result
 
 
 def body_is_fixed(net: StochasticNetwork, data: Data) -> bool:

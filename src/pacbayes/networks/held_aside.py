@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
+from argparse import Namespace
+from array import array
+from collections import UserDict, deque
 from collections.abc import Iterator
 from functools import partial
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,8 +44,10 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         seen.add(id(value))
         if isinstance(value, Tensor):
             yield name, value.detach()
-        elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
             yield name, torch.from_numpy(np.ascontiguousarray(value).reshape(-1).view(np.uint8).copy())
+        elif isinstance(value, bytearray | array):
+            yield name, torch.frombuffer(bytearray(memoryview(value).cast("B")), dtype=torch.uint8).clone()
         else:
             inside = [(f"{name}.{key}", part) for key, part in _inside(value) if not isinstance(part, _PLAIN)]
             waiting.extend(inside)
@@ -74,6 +78,8 @@ def _package(kind: type) -> str:
 
 def _inside(value: Any) -> list[tuple[str, Any]]:
     """What an object holds, as far as one can see."""
+    if isinstance(value, SimpleNamespace | Namespace | UserDict):
+        return list(vars(value).items())
     if isinstance(value, dict):
         return [(str(key), inside) for key, inside in value.items()]
     if isinstance(value, list | tuple | deque | set | frozenset):

@@ -18,13 +18,12 @@ def full_precision() -> Iterator[None]:
     with ExitStack() as stack:
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
             stack.enter_context(torch.autocast(device, enabled=False))
-        try:
-            stack.enter_context(now.flags(enabled=now.enabled, benchmark=False, deterministic=True, allow_tf32=False))
-        except RuntimeError:
+        if getattr(torch.backends, "fp32_precision", "none") != "none":
             raise InvalidInput(
-                "torch.backends.fp32_precision or one of its kind is set, and hides from PyTorch how it computes: "
-                "set it back to 'none', or use torch.set_float32_matmul_precision"
-            ) from None
+                "torch.backends.fp32_precision is set, which does not go with cuDNN's own settings: set it back to "
+                "'none', and use torch.set_float32_matmul_precision"
+            )
+        stack.enter_context(now.flags(enabled=now.enabled, benchmark=False, deterministic=True, allow_tf32=False))
         stack.enter_context(_whole_products())
         yield
 

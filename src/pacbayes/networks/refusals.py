@@ -74,16 +74,20 @@ def refuse_what_mixes_examples(net: StochasticNetwork, x: Tensor, probes: int) -
     with full_precision():
         together, pair, again = net(x, "mean"), net(x[:2], "mean"), net(x[:2], "mean")
         alone = torch.cat([net(one, "mean") for one in x[rows].split(1)])
-    if not _near(again, pair):
+    same = _near(again, pair)
+    if same and _near(alone, together[rows]) and _near(pair, together[:2]):
+        return
+    if not bool(together.isfinite().all()):
+        raise UnsupportedModel("the model's output is not finite: scale its inputs to size 1, or look for a 0/0 in it")
+    if not same:
         raise UnsupportedModel(
             "the model's output for the same example and the same weights differs from pass to pass: it is random "
             "(F.dropout without training=self.training, noise that forward adds), or it keeps what earlier passes saw"
         )
-    if not (_near(alone, together[rows]) and _near(pair, together[:2])):
-        raise UnsupportedModel(
-            "the model's output for an example depends on the other examples of the batch (a batch normalisation, "
-            "or an operation over the first axis): there is no valid certificate for it"
-        )
+    raise UnsupportedModel(
+        "the model's output for an example depends on the other examples of the batch (a batch normalisation, "
+        "or an operation over the first axis): there is no valid certificate for it"
+    )
 
 
 def refuse_what_remembers(net: StochasticNetwork, x: Tensor) -> None:

@@ -268,11 +268,14 @@ class StochasticNetwork(nn.Module):
         return mean, variance
 
     def exact_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """M and V in float64 from the features of the fixed part; the last layer alone must be drawn."""
+        """M and V in float64 from the features of the fixed part; the last layer alone must be drawn.
+
+        They are those of a prediction only where nothing follows that layer, and its float32 has digits enough.
+        """
         seen: list[Tensor] = []
         hook = self.output_layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
         try:
-            self(x, "mean")
+            output = self(x, "mean")
         finally:
             hook.remove()
         means, scales = (self.parts(v) for v in (self.mean, scale_of(self.rho)))
@@ -280,9 +283,16 @@ class StochasticNetwork(nn.Module):
         weight, bias = names[self._binding.rules[-1].weight], self._binding.rules[-1].bias
         features = seen[-1].double()  # a first pass looks at the model before
         mean, variance = features @ means[weight].double().T, features.square() @ scales[weight].double().square().T
-        if bias is None:
-            return mean, variance
-        return mean + means[names[bias]].double(), variance + scales[names[bias]].double().square()
+        if bias is not None:
+            mean = mean + means[names[bias]].double()
+            variance = variance + scales[names[bias]].double().square()
+        room = 1e-4 * (1 + mean.amax(1, keepdim=True) - mean.amin(1, keepdim=True))
+        if bool(((output - mean).abs() > room).any()):
+            raise UnsupportedModel(
+                "the model's output is not that of its last layer, or is too large for float32 to tell classes apart: "
+                "take draws in place of an exact risk"
+            )
+        return mean, variance
 
     def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
         shapes = list(self.slots.values())
@@ -344,6 +354,8 @@ class StochasticNetwork(nn.Module):
         if which == "prior":
             self._fixed_at_freeze = self._digests()
             self.catoni = values
+            # They may be those of a posterior.
+            self.prior_trained_on = Seen(self.trained_on)
 
     def load_state_dict(self, *_: object, **__: object) -> Any:
         """Refused: see :meth:`load_state`."""

@@ -81,7 +81,8 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     """The certified single network of a run folder, as an ordinary module on the CPU.
 
     ``pacbayes certify RUN --predictor single`` draws it. It takes inputs as the training data had them: where they
-    were scaled, its first layer does that.
+    were scaled, its first layer does that. It has learnt from the bound data, which the module does not say: made a
+    prior, it needs new ones.
     """
     folder = RunFolder.open(Path(run))
     check_files(folder, EVENTS["trained"])

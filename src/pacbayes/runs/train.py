@@ -212,5 +212,6 @@ def trained_network(
     data = run.data(place)
     net = run.network(device)
     if data.prior is not None:
-        net.prior_trained_on = Seen([data.prior])
+        net.prior_trained_on.note(data.prior)
+    net.trained_on = Seen([*net.prior_trained_on, data.bound])
     return net, data.bound
