@@ -141,7 +141,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
                 raw = as_data((X, labels), classes=len(self.classes_))
             except InvalidInput:
                 raw = data  # not numbers before the preprocessing
-            if any(raw.take(bound_rows).overlaps(some) for some in seen):
+            if raw.take(bound_rows).overlaps(*seen):
                 raise InvalidInput("the model was trained on some of the bound data: give fit() other examples")
         net = self._new_network(data, derived_seed(seed, _START))
         if len(prior_rows):

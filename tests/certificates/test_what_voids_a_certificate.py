@@ -509,6 +509,19 @@ def test_an_exact_risk_is_that_of_the_prediction():
         certify(stochastic(large, 0.01), data, sampling="exact")
 
 
+def test_examples_that_recur_by_themselves_are_no_overlap():
+    """Parts of the same data are told apart by their places, also where several parts have shaped the prior."""
+    values = torch.randint(3000, (2000,), generator=torch.Generator().manual_seed(0))
+    data = pb.Data(torch.stack([values // 100, values % 100], 1).float(), torch.arange(2000) % 2, 2)
+    prior_data, bound_data = pb.split(data, fraction=0.8)
+    net = stochastic(pb.standardise(nn.Sequential(nn.Linear(2, 2)), prior_data.take(np.arange(800))), 0.01)
+    pb.freeze_prior(net, prior_data)
+    prior = net.state("prior")
+    pb.fit(net, bound_data, epochs=1)
+    net.load_state(prior, "prior")  # as it was
+    assert certify(net, bound_data, draws=10).m == 400
+
+
 def test_a_posterior_loaded_as_a_prior_has_seen_the_bound_data():
     net = stochastic(nn.Linear(4, 2), 0.01)
     data = noise()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 
 from pacbayes.data import Data
-from pacbayes.data.dataset import Trace, together
+from pacbayes.data.dataset import Trace
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.refusals import check_examples, refuse_what_mixes_examples
@@ -23,13 +24,11 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if words := copies_among(data):
         warnings.warn(words, stacklevel=3)
     seen = [*net.prior_trained_on, *data.made_with]
-    if len(seen) > 1:
-        seen.append(together(seen))
-    if any(data.overlaps(prior_data) for prior_data in seen):
+    if data.overlaps(*seen):
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
-    if seen and (words := copies_of(seen[-1], data)):
+    if words := copies_of(seen, data):
         warnings.warn(words, stacklevel=3)
     check_examples(net, data.x)
     # As many as a count takes at a time: some models mix examples up only where there are many.
@@ -50,9 +49,9 @@ def copies_among(data: Data) -> str | None:
     )
 
 
-def copies_of(prior_data: Data | Trace, data: Data) -> str | None:
+def copies_of(prior_data: Sequence[Data | Trace], data: Data) -> str | None:
     """What to say where many of the examples are copies of some that the prior has seen."""
-    if (twins := data.copied_from(prior_data)) <= _TWINS * len(data):
+    if (twins := data.copied_from(*prior_data)) <= _TWINS * len(data):
         return None
     return (
         f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody copied "

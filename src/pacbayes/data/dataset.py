@@ -118,31 +118,34 @@ class Data:
         x = self.x.take(chosen) if isinstance(self.x, Streamed) else self.x[rows]
         return replace(self, x=x, y=self.y[rows], source=(whole, places[chosen]))
 
-    def overlaps(self, other: "Data | Trace") -> bool:
-        """Whether the two hold some of the same examples.
+    def overlaps(self, *others: "Data | Trace") -> bool:
+        """Whether these and the others hold some of the same examples.
 
         Exact where both were taken from the same data. Otherwise by the inputs: one row in a hundred may recur, and
         as many more as recur within these data; data of few distinct values repeat without being the same examples.
         What was rescaled or redrawn is not recognised.
         """
-        if isinstance(other, Data):
-            (whole, places), (others, other_places) = (d.source or (d, np.arange(len(d))) for d in (self, other))
-            if whole is others or (len(whole) == len(others) and whole.fingerprint() == others.fingerprint()):
-                return bool(np.isin(places, other_places).any())
-        else:
-            whole, places = self.source or (self, np.arange(len(self)))
-            if whole.fingerprint() == other.whole:
-                return bool(np.isin(places, other.places).any())
+        whole, places = self.source or (self, np.arange(len(self)))
+        apart = []
+        for other in others:
+            known = _places_in(whole, other)
+            if known is None:
+                apart.append(other)
+            elif np.isin(places, known).any():
+                return True
+        if not apart:
+            return False
+        # Together too: what each has too little of to be recognised, they may have among them.
+        own, found = self.trace, [*map(_trace, apart), _together(apart)]
         # By what they were made of, and as they are: features of the same examples may have been made apart.
-        own, theirs = self.trace, other if isinstance(other, Trace) else other.trace
-        return _overlap(own.origins, theirs.origins) or _overlap(own.rows, theirs.rows)
+        return any(_overlap(own.origins, them.origins) or _overlap(own.rows, them.rows) for them in found)
 
-    def copied_from(self, other: "Data | Trace") -> int:
+    def copied_from(self, *others: "Data | Trace") -> int:
         """How many have input and label of one of the others. 0 for whole numbers, which recur by themselves."""
         whole, _ = self.source or (self, None)
-        if not bool((whole.x[:1000] % 1).any()):
+        if not others or not bool((whole.x[:1000] % 1).any()):
             return 0
-        own, theirs = self.trace, other if isinstance(other, Trace) else other.trace
+        own, theirs = self.trace, _together(others)
         known = set(zip(theirs.origins.tolist(), theirs.labels.tolist(), strict=True))
         return sum(pair in known for pair in zip(own.origins.tolist(), own.labels.tolist(), strict=True))
 
@@ -202,13 +205,26 @@ class Trace:
     """Which examples of which data they were, by the fingerprint of those."""
 
 
-def together(seen: Sequence[Data | Trace]) -> Trace:
-    """All of these as one: what each has too little of to be recognised, they may have among them."""
-    traces = [some if isinstance(some, Trace) else some.trace for some in seen]
+def _trace(seen: Data | Trace) -> Trace:
+    return seen if isinstance(seen, Trace) else seen.trace
+
+
+def _together(seen: Sequence[Data | Trace]) -> Trace:
+    """All of these as one."""
+    traces = [_trace(some) for some in seen]
     origins, rows, labels = (
-        np.concatenate([getattr(t, name) for t in traces]) for name in ("origins", "rows", "labels")
+        np.concatenate([getattr(trace, name) for trace in traces]) for name in ("origins", "rows", "labels")
     )
     return Trace(origins, rows, labels, places=np.arange(0), whole="")
+
+
+def _places_in(whole: Data, seen: Data | Trace) -> np.ndarray | None:
+    """Where in these data the others were taken from; None if they were not."""
+    if isinstance(seen, Trace):
+        return seen.places if seen.whole == whole.fingerprint() else None
+    theirs, places = seen.source or (seen, np.arange(len(seen)))
+    same = whole is theirs or (len(whole) == len(theirs) and whole.fingerprint() == theirs.fingerprint())
+    return places if same else None
 
 
 def _overlap(rows: np.ndarray, others: np.ndarray) -> bool:

@@ -354,8 +354,8 @@ class StochasticNetwork(nn.Module):
         if which == "prior":
             self._fixed_at_freeze = self._digests()
             self.catoni = values
-            # They may be those of a posterior.
-            self.prior_trained_on = Seen(self.trained_on)
+            if any(not torch.equal(tensors[name], old) for name, old in expected.items()):
+                self.prior_trained_on = Seen(self.trained_on)  # it may be a posterior of theirs
 
     def load_state_dict(self, *_: object, **__: object) -> Any:
         """Refused: see :meth:`load_state`."""

@@ -71,7 +71,7 @@ def certify_run(
         net, bound_data = trained_network(run, device, data)
         net.single_draws = singles_drawn(run)
         test = _test_part(config.with_data_at(data), bound_data)
-        if test is not None and any(test.overlaps(seen) for seen in net.prior_trained_on if config.prior_data):
+        if test is not None and config.prior_data and test.overlaps(*net.prior_trained_on):
             test = None  # the prior has seen them
         certificate = certify(
             net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws,

@@ -69,7 +69,7 @@ def data_checks(
         if isinstance(data, Data) and isinstance(prior_source, Data):
             examples = data.take(bound)
             found_copies = [copies_among(examples)]
-            found_copies += [copies_of(prior_source.take(prior), examples)] if len(prior) else []
+            found_copies += [copies_of([prior_source.take(prior)], examples)] if len(prior) else []
             yield from (Check("copies", OPEN, words) for words in found_copies if words)
     yield Check("bound data", *equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
     yield Check("m", *equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
