@@ -47,11 +47,17 @@ def certificate_of(
     return Certificate.from_record(counts | Evidence(**counts).derived() | identity | words)
 
 
-def history_of(bounds: list[float], stages: tuple[str, ...] = ("pretraining", "prior", "posterior")) -> str:
+def history_of(
+    bounds: list[float], stages: tuple[str, ...] = ("pretraining", "prior", "posterior"), keep: str = "best"
+) -> str:
     lines = []
     for stage in stages:
         for number, bound in enumerate(bounds):
-            epoch = Epoch(number, 0.01, 0.1, risk=bound / 2, kl=1.0 + number, penalty=0.01, bound=bound)
+            kept = number if keep == "last" else bounds.index(min(bounds[: number + 1]))
+            epoch = Epoch(
+                number, 0.01, 0.1, risk=bound / 2, kl=1.0 + number, penalty=0.01, bound=bound, kept=kept,
+                kept_bound=bounds[kept],
+            )  # fmt: skip
             lines.append(json.dumps({"stage": stage} | epoch.record()) + "\n")
     return "".join(lines)
 
@@ -78,7 +84,9 @@ def new_run(tmp_path: Path) -> NewRun:
     ) -> RunFolder:
         run = RunFolder.create(tmp_path / name, config or Config(), SplitData(None, DATA))
         (certificate or certificate_of()).save(run.certificate_file)
-        run.history_file.write_text(history_of([0.08, 0.06, 0.07]) if history is None else history, "utf-8")
+        keep = "last" if run.config().posterior.keeps_last else "best"
+        lines = history_of([0.08, 0.06, 0.07], keep=keep) if history is None else history
+        run.history_file.write_text(lines, "utf-8")
         if evaluation is not None:
             (run.path / "evaluation.json").write_text(json.dumps(asdict(evaluation)), "utf-8")
         for name in ("prior", "posterior"):

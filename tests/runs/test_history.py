@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from pacbayes.errors import RunError
 from pacbayes.files import sha256
 from pacbayes.runs import RunFolder, certify_run, predict_run, verify_run
 from pacbayes.runs.check import FAILED
-from pacbayes.runs.history import chain_start, read_chain
+from pacbayes.runs.history import chain_start, read_chain, read_epochs
 
 
 def lines_of(run: RunFolder) -> list[bytes]:
@@ -128,3 +129,54 @@ def test_another_prior_put_in_afterwards(certified, agree):
     (certified.path / "prior.safetensors").write_bytes(certified.read("posterior.safetensors"))
     agree(certified)
     assert "prior in history" in failed(certified)
+
+
+GOOD = {"stage": "posterior", "epoch": 0, "rate": 0.1, "objective": 0.2, "risk": 0.1, "kl": 1, "penalty": 0.1}
+GOOD |= {"bound": 0.3}
+
+
+def test_a_history_is_read_in_the_order_of_the_stages(tmp_path: Path):
+    lines = [GOOD, GOOD | {"stage": "prior", "lam": 0.5}, GOOD | {"epoch": 1, "bound": 0.2}]
+    stages = read_epochs("".join(json.dumps(line) + "\n" for line in lines).encode())
+    assert list(stages) == ["prior", "posterior"]
+    assert [epoch.bound for epoch in stages["posterior"]] == [0.3, 0.2]
+    assert RunFolder(tmp_path).epochs() == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"stage": "posterior", "epoch": 1, "ra',
+        "",
+        "3",
+        "[]",
+        "{}",
+        json.dumps(GOOD | {"stage": "<script>"}),
+        json.dumps(GOOD | {"stage": ["posterior"]}),
+        json.dumps(GOOD | {"epoch": 3}),
+        json.dumps(GOOD | {"epoch": True}),
+        json.dumps(GOOD | {"epoch": 1, "risk": float("nan")}),
+        json.dumps(GOOD | {"epoch": 1, "bound": 10**400}),
+        json.dumps(GOOD | {"epoch": 1, "penalty": None}),
+        json.dumps(GOOD | {"epoch": 1, "penalty": "0.1"}),
+        json.dumps(GOOD | {"epoch": 1, "unknown": 1}),
+        json.dumps(GOOD | {"epoch": 1, "kept": 2}),
+        json.dumps(GOOD | {"epoch": 1, "kept": -2}),
+        json.dumps(GOOD | {"epoch": 1, "kept": 0.5}),
+        "[" * 100_000,
+    ],
+)
+def test_a_damaged_line_is_named(line: str):
+    with pytest.raises(RunError, match=r"history\.jsonl is damaged: line 2 ") as caught:
+        read_epochs(f"{json.dumps(GOOD)}\n{line}\n".encode())
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(RunError, match="line 1 "):
+        read_epochs(b"\xff\xfe{}")
+
+
+def test_a_line_that_is_being_written_is_not_read_yet(tmp_path: Path):
+    (tmp_path / "history.jsonl").write_text(json.dumps(GOOD) + '\n{"stage": "post')
+    assert len(RunFolder(tmp_path).epochs()["posterior"]) == 1

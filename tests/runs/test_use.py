@@ -17,7 +17,7 @@ from pacbayes.certificates import Certificate, certify, holdout_bound, monte_car
 from pacbayes.data import load
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.networks import memory
-from pacbayes.report.records import read_evaluation
+from pacbayes.report.evaluation import read_evaluation
 from pacbayes.runs import certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.journal import note, read_journal
 from pacbayes.runs.predict import inputs_for

@@ -165,6 +165,13 @@ def test_more_priors_than_charged_are_refused(tmp_path):
         made_priors(tmp_path, two, paths)
 
 
+def test_a_trial_that_ends_where_it_began_has_the_bound_of_its_start(sweep_file, posterior_bounds, tmp_path):
+    result = run(sweep_file("posterior.rate = [50.0]"), tmp_path / "sweep")
+    epochs = RunFolder(result.run).epochs()["posterior"]
+    assert epochs[-1].kept == -1 and result.certificate.kl == 0
+    assert result.best.bound == epochs[-1].kept_bound < min(posterior_bounds(result.run))
+
+
 def test_a_trial_is_stopped_after_the_present_epoch(sweep_file, posterior_bounds, tmp_path):
     config = Specification.read(sweep_file("seed = [0]", epochs=5)).config({"seed": 0})
     train = partial(train_trial, config, tmp_path / "run", tmp_path / "priors", tmp_path / "stop", 0)

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from pacbayes import processes
@@ -15,7 +14,6 @@ from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES
-from pacbayes.report.records import kept_epoch, read_history
 from pacbayes.runs import Config, RunFolder, train_run
 from pacbayes.runs.folder import SplitData
 from pacbayes.training import Epoch
@@ -232,14 +230,13 @@ def _refuse_ignored(config: Config, given: dict[str, Any]) -> None:
 
 def _kept(run: RunFolder) -> str:
     """Which weights the posterior has."""
-    prior, posterior = (run.weights(name) for name in ("prior", "posterior"))
-    if all(torch.equal(prior[name], posterior[name]) for name in prior if name in posterior):
+    epochs = run.epochs()["posterior"]
+    kept = epochs[-1].kept
+    if kept == -1:
         return "The posterior is the prior: no epoch has a smaller bound."
-    epochs = read_history(run.history_file).get("posterior", [])
-    if not epochs or run.config().posterior.keeps_last:
+    if kept is None or run.config().posterior.keeps_last:
         return "The posterior is that of the last epoch."
-    number = kept_epoch(epochs, run.config().posterior) + 1
-    return f"The posterior is that of epoch {number} of {len(epochs)}, which has the smallest bound."
+    return f"The posterior is that of epoch {kept + 1} of {len(epochs)}, which has the smallest bound."
 
 
 def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.certificate import percent
 from pacbayes.report.decomposition import comparisons, decomposition
+from pacbayes.report.evaluation import read_evaluation
 from pacbayes.report.page import read_classes
-from pacbayes.report.records import read_evaluation
 from pacbayes.runs import Config, RunFolder
 from pacbayes.runs.journal import certificates_issued, check_certified
 

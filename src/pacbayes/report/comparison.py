@@ -11,8 +11,8 @@ from pacbayes.certificates.certificate import percent
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import write_atomically
 from pacbayes.report.decomposition import Part, comparisons, decomposition, nats
+from pacbayes.report.evaluation import read_evaluation
 from pacbayes.report.page import render
-from pacbayes.report.records import read_evaluation
 from pacbayes.report.svg import element, picture, round_steps, share, text
 from pacbayes.runs import Config, Evaluation, RunFolder
 from pacbayes.runs.journal import certificates_issued, check_certified

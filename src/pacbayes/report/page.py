@@ -15,11 +15,11 @@ from pacbayes.report.affine import affine_svgs
 from pacbayes.report.bars import bars_svg, bounds_bars, class_bars
 from pacbayes.report.curves import Curve, curves_svg
 from pacbayes.report.decomposition import decomposition_svg
+from pacbayes.report.evaluation import read_evaluation
 from pacbayes.report.examination import Examination, examine
 from pacbayes.report.explanations import explained
-from pacbayes.report.records import kept_epoch, read_evaluation, read_history
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
-from pacbayes.runs import Config, RunFolder
+from pacbayes.runs import RunFolder
 from pacbayes.runs.journal import certificates_issued, check_certified, note
 from pacbayes.training import Epoch
 
@@ -42,8 +42,8 @@ def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
     certificate = run.certificate()
     evaluation = read_evaluation(run.path / "evaluation.json")
     config = run.config()
-    stages = read_history(run.history_file)
-    kept = _kept(stages["posterior"], config, certificate) if "posterior" in stages else None
+    stages = run.epochs()
+    kept = _kept(stages.get("posterior", []))
     decomposed = decomposition_svg(certificate, evaluation)
     classes = read_classes(run, certificate)
     seen = _examined(run, certificate, data)
@@ -108,9 +108,10 @@ def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Exa
         return None
 
 
-def _kept(epochs: list[Epoch], config: Config, certificate: Certificate) -> int | None:
+def _kept(epochs: list[Epoch]) -> int | None:
     """The epoch whose weights are the posterior; none, if that is the prior."""
-    return None if certificate.kl == 0 else kept_epoch(epochs, config.posterior)
+    kept = epochs[-1].kept if epochs else None
+    return None if kept == -1 else kept
 
 
 def _curves(stages: dict[str, list[Epoch]], kept: int | None) -> list[tuple[str, str]]:

@@ -22,8 +22,9 @@ from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.standardisation import standardised
 from pacbayes.runs.config import STAGES, Config
-from pacbayes.runs.history import History, chain_start, read_chain
+from pacbayes.runs.history import Chain, chain_start, read_chain, read_epochs
 from pacbayes.runs.weights import bytes_of_weights, read_weights
+from pacbayes.training import Epoch
 
 # The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
 FILES = {
@@ -201,7 +202,14 @@ class RunFolder:
             raise RunError(f"there is no certificate at {self.certificate_file}: make one with 'pacbayes certify'")
         return Certificate.from_json(self.read("certificate.json"), str(self.certificate_file))
 
-    def history(self) -> History:
+    def epochs(self) -> dict[str, list[Epoch]]:
+        """Those of each stage so far, whose lines are whole: another process may be writing the next one."""
+        if not os.path.lexists(self.history_file):
+            return {}
+        whole, _, _ = self.read("history.jsonl").rpartition(b"\n")
+        return read_epochs(whole)
+
+    def history(self) -> Chain:
         """The history, whose chain holds from config.toml and data.json to its last line."""
         return read_chain(self.read("history.jsonl"), chain_start(self.read("config.toml"), self.read("data.json")))
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TextIO
 
 from pacbayes.errors import RunError
 from pacbayes.files import sha256, strict_json
 from pacbayes.runs.config import STAGES
+from pacbayes.training import Epoch
 
 
 def chain_start(config: bytes, data: bytes) -> str:
@@ -36,7 +37,7 @@ class HistoryWriter:
 
 
 @dataclass
-class History:
+class Chain:
     """What a history says, once its chain has been followed to the end."""
 
     end: str
@@ -47,9 +48,9 @@ class History:
     """Of the prior that the posterior's training began with."""
 
 
-def read_chain(content: bytes, start: str) -> History:
+def read_chain(content: bytes, start: str) -> Chain:
     """Follow the chain from its start; a line that does not follow is named."""
-    history = History(start)
+    history = Chain(start)
     *lines, rest = content.split(b"\n")
     for number, line in enumerate(lines, 1):
         fault = _follow(history, line)
@@ -60,7 +61,7 @@ def read_chain(content: bytes, start: str) -> History:
     return history
 
 
-def _follow(history: History, line: bytes) -> str:
+def _follow(history: Chain, line: bytes) -> str:
     """Take one line in; what is wrong with it, in words, or nothing."""
     try:
         record = strict_json(line)
@@ -83,3 +84,31 @@ def _follow(history: History, line: bytes) -> str:
     history.epochs[stage] = epoch + 1
     history.end = sha256(line)
     return ""
+
+
+def read_epochs(content: bytes) -> dict[str, list[Epoch]]:
+    """The epochs of each stage, in the stages' order; the first line that is none is named."""
+    stages: dict[str, list[Epoch]] = {}
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            record = strict_json(line)
+            stage = stages.setdefault(record.pop("stage"), [])
+            for name in ("prior_fingerprint", "previous"):
+                record.pop(name, None)
+            stage.append(Epoch(**record))
+            whole = stages.keys() <= set(STAGES) and _is_epoch(stage[-1], len(stage) - 1)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            whole = False
+        if not whole:
+            raise RunError(f"history.jsonl is damaged: line {number} is not an epoch of a stage")
+    return {name: stages[name] for name in STAGES if name in stages}
+
+
+def _is_epoch(epoch: Epoch, number: int) -> bool:
+    """Whether it is this one, its kept one came before it, and its other values are finite numbers."""
+    values = [value for name, value in epoch.record().items() if name != "kept"]
+    # Integers beyond all floats can be compared, and NaN is within nothing.
+    numbers = all(type(value) in (int, float) and -1e300 <= value <= 1e300 for value in values)
+    kept = epoch.kept is None or (type(epoch.kept) is int and -1 <= epoch.kept <= number)
+    required = all(getattr(epoch, item.name) is not None for item in fields(epoch) if item.default is MISSING)
+    return epoch.epoch == number and type(epoch.epoch) is int and numbers and kept and required

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from pacbayes.data import load
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import read_plain_file, strict_json, write_atomically
-from pacbayes.runs import Config
-from pacbayes.runs.folder import FILES
+from pacbayes.files import write_atomically
+from pacbayes.runs import Config, RunFolder
 from pacbayes.sweeps.results import Result, made_priors, ranked, write_results
 from pacbayes.sweeps.specification import Specification
 from pacbayes.sweeps.study import Study, Trial
 from pacbayes.sweeps.trial import COMPLETE, FAILED, Outcome, certify_trial, prior_is_there, prior_key, train_trial
 from pacbayes.sweeps.workers import Workers
+from pacbayes.training import Epoch
 
 FILE = "sweep.toml"
 _LOCK = ".lock"
@@ -82,7 +80,7 @@ class _Run:
         self.seconds, self.watch = seconds, watch
         self.waiting = study.unfinished()
         self.running: dict[int, Config] = {}
-        self.seen: dict[int, tuple[int, list[dict[str, Any]]]] = {}
+        self.seen: dict[int, tuple[int, dict[str, list[Epoch]]]] = {}
 
     def train(self) -> None:
         """All trials that there are."""
@@ -126,14 +124,17 @@ class _Run:
         size = _size(path / "history.jsonl")
         if size == self.seen[number][0]:
             return
-        self.seen[number] = (size, _history(path))
+        try:
+            self.seen[number] = (size, RunFolder(path).epochs())
+        except RunError:
+            return  # it grew while it was read
         if self.study.report(number, self._bounds(number)):
             self._stop_file(number).touch()
 
     def _bounds(self, number: int) -> list[float]:
-        """After each epoch of a running trial, the least bound so far, or the last if the last weights are kept."""
-        bounds = [float(line["bound"]) for line in self.seen[number][1] if line["stage"] == "posterior"]
-        return bounds if self.running[number].posterior.keeps_last else list(itertools.accumulate(bounds, min))
+        """After each epoch of a running trial, the bound of the weights that would be kept."""
+        epochs = self.seen[number][1].get("posterior", [])
+        return [epoch.bound if epoch.kept_bound is None else epoch.kept_bound for epoch in epochs]
 
     def _next(self) -> Trial | None:
         """A trial to start now. Those whose prior is being made by another wait for it."""
@@ -173,18 +174,18 @@ class _Run:
             if other.state == COMPLETE and other.parameters == trial.parameters:
                 self.study.tell(number, Outcome(COMPLETE, f"as trial {other.number}"), other.bound)
                 return
-        self.running[number], self.seen[number] = config, (0, [])
+        self.running[number], self.seen[number] = config, (0, {})
         path = self._path(number)
         path.parent.mkdir(exist_ok=True)
         self.pool.start(number, train_trial, config, path, self._priors, self._stop_file(number), self.seconds)
 
     def _progress(self, trial: Trial) -> Progress:
         number = trial.number
-        if number not in self.running or not (lines := self.seen[number][1]):
+        if number not in self.running or not (stages := self.seen[number][1]):
             return Progress(trial)
         bounds = self._bounds(number)
-        stage, epoch = str(lines[-1]["stage"]), int(lines[-1]["epoch"]) + 1
-        return Progress(replace(trial, bound=bounds[-1] if bounds else None), stage, epoch)
+        stage, epochs = list(stages.items())[-1]
+        return Progress(replace(trial, bound=bounds[-1] if bounds else None), stage, len(epochs))
 
     def _path(self, number: int) -> Path:
         return self.folder.absolute() / "trials" / f"{number:04d}"
@@ -195,15 +196,6 @@ class _Run:
     @property
     def _priors(self) -> Path:
         return self.folder.absolute() / "priors"
-
-
-def _history(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a history that may be being written."""
-    try:
-        *lines, _ = read_plain_file(path / "history.jsonl", FILES["history.jsonl"]).split(b"\n")
-        return [strict_json(line) for line in lines]
-    except (RunError, ValueError):
-        return []
 
 
 def _size(path: Path) -> int:

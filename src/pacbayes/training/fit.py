@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -41,9 +41,13 @@ class Epoch:
     bound: float
     """(3a) at this risk and penalty, kappa = 1: an estimate, not a certificate."""
     lam: float | None = None
+    kept: int | None = None
+    """The epoch whose weights training would end with, were this the last; -1 for those that it began with."""
+    kept_bound: float | None = None
+    """The bound of those weights."""
 
     def record(self) -> dict[str, Any]:
-        """For a line of JSON: without lambda, where there is none."""
+        """For a line of JSON: without what there is not, such as lambda."""
         return {k: v for k, v in asdict(self).items() if v is not None}
 
 
@@ -112,17 +116,18 @@ def fitting(
     net.trained_on.note(data)
     stage = Stage(net, data, settings)
     engine = engine_for(stage)
-    best: dict[str, Tensor] = {}
     epochs: list[Epoch] = []
-    kept, least, start = -1, math.inf, (math.nan, math.inf)
+    kept = _Kept(last=settings.keeps_last)
 
     def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
-        nonlocal best, kept, least, start
         epochs.extend(Epoch(**line) for line in note["epochs"])
-        kept, start = note["kept"], note.get("start", start)
-        least = epochs[kept].bound if kept >= 0 else start[1]
         stage.load(tensors)
-        best = {name: tensors.get(f"best_{name}", tensors[name]) for name in ("mean", "rho")}
+        weights = {name: tensors.get(f"kept_{name}", tensors[name]) for name in _WEIGHTS}
+        last = epochs[-1]
+        if last.kept is None or last.kept_bound is None:
+            raise KeyError
+        kept.take(last.kept, last.kept_bound, weights)
+        kept.start_risk = note["start_risk"]
 
     identity: dict[str, Any] = {}
     if checkpoint is not None:
@@ -136,14 +141,14 @@ def fitting(
     good = stage.state()
     if not epochs and not settings.keeps_last and settings.evaluate == "pass" and settings.kappa == 1:
         # The weights as they are: they cost nothing, and where the rate is too large they are the best.
-        start = _at_start(stage, engine)
-        best, least = {name: good[name] for name in ("mean", "rho")}, start[1]
+        kept.start_risk, bound = _at_start(stage, engine)
+        kept.take(-1, bound, good)
     for number in range(len(epochs), len(rates)):
         engine.epoch(number, rates[number])
         yield
         engine.collect()
         try:
-            epochs.append(_record(stage, engine, number, rates[number]))
+            epoch = _record(stage, engine, number, rates[number])
         except NonFinite as fault:
             stage.load(good)
             raise NonFinite(
@@ -151,36 +156,55 @@ def fitting(
                 "Try a smaller rate, a larger prior variance, or inputs of size about 1"
             ) from None
         good = stage.state()
-        if settings.keeps_last or not best or epochs[-1].bound < least:
-            best, kept, least = {name: good[name] for name in ("mean", "rho")}, number, epochs[-1].bound
+        kept.offer(number, epoch.bound, good)
+        epochs.append(replace(epoch, kept=kept.epoch, kept_bound=kept.bound))
         if checkpoint is not None and (checkpoint.due() or number + 1 == len(rates)):
-            tensors = good | ({f"best_{name}": t for name, t in best.items()} if kept != number else {})
-            note = {"of": identity, "epochs": [asdict(e) for e in epochs], "kept": kept}
-            note |= {"start": start} if kept < 0 else {}
+            tensors = good | ({f"kept_{name}": t for name, t in kept.weights.items()} if kept.epoch != number else {})
+            note = {"of": identity, "epochs": [asdict(e) for e in epochs], "start_risk": kept.start_risk}
             checkpoint.save(tensors, note)
         if callback is not None:
             callback(epochs[-1])
     with torch.no_grad():
-        net.mean.copy_(best["mean"])
-        net.rho.copy_(best["rho"])
-    if kept < 0:
-        _warn_of_a_bad_rate(net, settings, len(data), epochs, *start)
-    return History(tuple(epochs), kept)
+        net.mean.copy_(kept.weights["mean"])
+        net.rho.copy_(kept.weights["rho"])
+    if kept.epoch < 0:
+        _warn_of_a_bad_rate(net, settings, len(data), epochs, kept)
+    return History(tuple(epochs), kept.epoch)
 
 
-def _warn_of_a_bad_rate(
-    net: StochasticNetwork, settings: Settings, m: int, epochs: list[Epoch], risk: float, bound: float
-) -> None:
-    """Where no epoch was better than the start there may be nothing to gain. Where it learnt, or was far worse, it is
-    the rate."""
-    if min(e.bound for e in epochs) <= 1.2 * bound and min(e.risk for e in epochs) >= 0.8 * risk:
+_WEIGHTS = ("mean", "rho")
+
+
+@dataclass
+class _Kept:
+    """The weights that training ends with: of the least bound, the start's included, or the last."""
+
+    last: bool
+    epoch: int = -1
+    bound: float = math.inf
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    start_risk: float | None = None
+
+    def offer(self, epoch: int, bound: float, state: dict[str, Tensor]) -> None:
+        if self.last or not self.weights or bound < self.bound:
+            self.take(epoch, bound, state)
+
+    def take(self, epoch: int, bound: float, state: dict[str, Tensor]) -> None:
+        self.epoch, self.bound, self.weights = epoch, bound, {name: state[name] for name in _WEIGHTS}
+
+
+def _warn_of_a_bad_rate(net: StochasticNetwork, settings: Settings, m: int, epochs: list[Epoch], start: _Kept) -> None:
+    """Where no epoch was better than the start there may be nothing to gain. Where one learnt, or all were far worse,
+    the rate is too large."""
+    risk = math.nan if start.start_risk is None else start.start_risk
+    if min(e.bound for e in epochs) <= 1.2 * start.bound and min(e.risk for e in epochs) >= 0.8 * risk:
         return
     # Beyond about this rate the KL's gradient, (m - m̃)/s̃² for each mean, overshoots.
     safe = m * float(scale_of(net.prior_rho).min()) ** 2
     such = f", such as {safe:.0e}" if safe < settings.rate else ""
     warnings.warn(
-        f"no epoch has a bound below the {bound:.4f} that training began with, so the weights are back where they "
-        f'were: try a smaller rate{such}; keep="last" keeps the last epoch all the same',
+        f"no epoch has a bound below the {start.bound:.4f} that training began with, so the weights are back where "
+        f'they were: try a smaller rate{such}; keep="last" keeps the last epoch all the same',
         stacklevel=5,  # whoever called fit
     )
 
