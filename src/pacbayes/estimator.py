@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import numbers
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -26,16 +28,20 @@ from pacbayes.data.dataset import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork, build, stochastic
+from pacbayes.networks.distributions import Seeded
+from pacbayes.networks.layers import Draw
+from pacbayes.networks.memory import chunk_size
+from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import data_behind
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
 
-NETWORKS = 256
-"""How many networks are drawn for a call of ``predict``; each example is given to one of them."""
+VOTES = 256
+"""How many draws ``vote_share`` makes for each example."""
 
-# Examples that pass through a drawn network at a time.
-_CHUNK, _PROBES = 1024, 16
+_PROBES = 16
+_WEIGHTS_AT_ONCE = 2**24
 
 _SPLIT, _START, _PRIOR, _POSTERIOR, _CERTIFICATE, _HOLDOUT, _PREDICTION = range(7)
 
@@ -47,8 +53,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     the first part, trains the posterior on the second, and certifies it there: ``certificate_``.
 
     The certificate is about the *randomised* classifier that ``predict`` is: each example is labelled by a network
-    drawn from the posterior. With an integer ``random_state`` the draws are the same in every call, and an example has
-    the same label whatever stands beside it; without one they are fresh.
+    drawn for it from the posterior. With an integer ``random_state`` the draw for an example follows from the example,
+    which then has the same label in every call, whatever stands beside it; without one draws are fresh.
 
     Whatever stands before it in a ``Pipeline`` and learns from data (a scaler, an imputer, a selection of features)
     has seen the bound data, and there is **no valid certificate** then: give it as ``preprocessing``. The same holds
@@ -185,18 +191,19 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def vote_share(self, X: Any) -> np.ndarray:
-        """The share of 256 drawn networks that give each class: with which probability ``predict`` does.
+        """The share of 256 draws for each example that give each class: with which probability ``predict`` does.
 
         Over new examples, one minus the share of the true class averages to the true risk, which the certificate
         bounds. The class of the largest share, a majority vote, errs at most twice as often as is certified.
         """
         check_is_fitted(self, "network_")
         x, seed = self._new_inputs(X)
+        net, generator = self._prediction(seed)
         votes = torch.zeros(len(x), len(self.classes_), dtype=torch.int64)
-        for number in range(NETWORKS):
-            labels = self._drawn_network(x, seed, number).argmax(-1, keepdim=True)
+        for _ in range(VOTES):
+            labels = _passed(net, x, lambda some: net(some, "independent", generator)).argmax(-1, keepdim=True)
             votes.scatter_add_(-1, labels, torch.ones_like(labels))
-        share: np.ndarray = votes.numpy() / NETWORKS
+        share: np.ndarray = votes.numpy() / VOTES
         return share
 
     def __sklearn_tags__(self) -> Any:
@@ -305,30 +312,34 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def _outputs(self, X: Any) -> Tensor:
-        """The outputs of the drawn network that each example is given to.
-
-        Which one that is depends on the seed and the example alone: a hash, so uniform and independent of all else.
-        """
+        """The outputs for each example of the network that is drawn for it."""
         x, seed = self._new_inputs(X)
-        key = seed.to_bytes(8, "little")
-        digests = (hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in x.flatten(1).numpy())
-        numbers = torch.tensor([int.from_bytes(digest, "little") % NETWORKS for digest in digests])
-        outputs = torch.empty(len(x), len(self.classes_))
-        for number in numbers.unique().tolist():
-            chosen = numbers == number
-            outputs[chosen] = self._drawn_network(x[chosen], seed, number)
-        return outputs
+        net, generator = self._prediction(seed)
+        if not isinstance(self.random_state, numbers.Integral):
+            return _passed(net, x, lambda some: net(some, "independent", generator))
 
-    def _drawn_network(self, x: Tensor, seed: int, number: int) -> Tensor:
-        """The outputs of one network, drawn from the posterior by seed and number."""
+        def own_draws(some: Tensor) -> Tensor:
+            # A hash of the seed and the example: as good as independent of all else.
+            rows, key = some.flatten(1).cpu().numpy(), seed.to_bytes(8, "little")
+            digests = (hashlib.blake2b(row.tobytes(), digest_size=16, key=key).digest() for row in rows)
+            seeds = [int.from_bytes(digest, "little") for digest in digests]
+            return net.drawn(some, Draw("independent", Seeded(seeds, net.mean)))
+
+        return _passed(net, x, own_draws)
+
+    def _prediction(self, seed: int) -> tuple[StochasticNetwork, torch.Generator]:
         net = self.network_
-        generator = torch.Generator(net.mean.device)
-        parts = []
-        for some in x.split(_CHUNK):
-            # The same state for every chunk: the same weights.
-            generator.manual_seed(derived_seed(seed, _PREDICTION, number))
-            parts.append(net(some.to(net.mean.device), "shared", generator).float().cpu())
-        return torch.cat(parts)
+        return net, torch.Generator(net.mean.device).manual_seed(derived_seed(seed, _PREDICTION))
+
+
+def _passed(net: StochasticNetwork, x: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
+    """What is computed of these inputs, as many at a time as fit into memory, in float32 on the CPU."""
+    size = chunk_size(net, x)
+    if not net.drawn_by_rules:
+        # Each has a draw of all the weights, which are drawn for all of them at once.
+        size = max(1, min(size, _WEIGHTS_AT_ONCE // len(net.mean)))
+    with full_precision():  # as it was counted
+        return torch.cat([run(some.to(net.mean.device)).float().cpu() for some in x.split(size)])
 
 
 def _stage(settings: Settings, epochs: int) -> Settings | None:

@@ -28,6 +28,7 @@ from pacbayes.certificates.monte_carlo import (
     confusion_counts,
     draws_within,
     exact_errors,
+    independent_errors,
     vote_errors,
 )
 from pacbayes.certificates.single import recomputed
@@ -119,7 +120,7 @@ def test_the_vote_counts_what_it_says(voters):
     data = gaussian_data(30, seed=2)
     visits = 20_000
     found = vote_errors(frozen, data, voters, visits, 7)
-    mean, variance = frozen.exact_moments(data.x)
+    mean, variance, _ = frozen.exact_moments(data.x)
     p = torch.stack([misclassification_probability(mean, variance, torch.full_like(data.y, c)) for c in range(3)], 1)
     answers = 1 - p  # [examples, classes]: the chance of each answer
     wrong = p.gather(1, data.y[:, None])[:, 0]
@@ -156,7 +157,7 @@ def test_frozen_features_need_no_draws():
     fit(net, data, epochs=5, rate=0.05)
     issued = certify(net, data, sampling="exact", bound="best")
     assert issued.check() == [] and (issued.mc_delta, issued.draws, issued.confidence) == (0.0, 0, 0.975)
-    mean, variance = net.exact_moments(data.x)
+    mean, variance, _ = net.exact_moments(data.x)
     true = misclassification_probability(mean, variance, data.y, nodes=400).mean().item()
     assert true <= issued.empirical_risk <= true + 0.003
     counted = certify(net, data, draws=60_000, seed=1).empirical_risk
@@ -366,10 +367,58 @@ def test_the_comparison(trained):
 
 def test_exact_errors_are_whole_numbers_and_not_below():
     net, data = frozen_net(), gaussian_data(20)
-    mean, variance = net.exact_moments(data.x)
+    mean, variance, _ = net.exact_moments(data.x)
     true = misclassification_probability(mean, variance, data.y, nodes=400).sum().item()
     found = exact_errors(net, data)
     assert type(found) is int and true <= found / EXACT_UNIT <= true + 0.1
+
+
+def test_weights_too_large_for_their_deviations_pay_for_nothing():
+    """Their draws are always the same number, though the density there is not: no ratio may come from that."""
+    torch.manual_seed(0)
+    x = torch.cat([torch.randn(200, 300), torch.zeros(200, 500)], 1)
+    y = torch.randint(2, (200,))
+    linear = nn.Linear(800, 2, bias=False)
+    with torch.no_grad():
+        linear.weight[:, :300], linear.weight[:, 300:] = 0, 1e8
+    net = stochastic(linear, 0.01)
+    solution = torch.linalg.lstsq(x[:, :300], (2.0 * y - 1)[:, None]).solution[:, 0]
+    with torch.no_grad():
+        net.mean.view(2, -1)[:, :300] = torch.stack([-solution, solution])
+        net.rho.view(2, -1)[:, 300:], net.rho.view(2, -1)[:, :300] = 1.0, 0.02 ** (2 / 3)
+    issued = certify(net, (x, y), predictor="single", seed=1)
+    assert issued.empirical_risk == 0 and issued.risk_bound > 0.4
+
+
+def test_an_exact_risk_is_that_of_predictions_in_float32():
+    linear = nn.Linear(1, 3)
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor([[0.0], [4e-4], [0.0]]))
+        linear.bias.copy_(torch.tensor([1e4, 1e4, -1e4]))
+    net = stochastic(linear, 1e-10)
+    x = torch.tensor([[1.0], [1.2]]).repeat(500, 1)
+    data = as_data((x, torch.ones(1000, dtype=torch.int64)), classes=3)
+    # In float64 nearly none would be wrong, but float32 does not tell 10,000 from 10,000.0004.
+    drawn = independent_errors(net, data, 2000, 0) / 2000
+    assert drawn > 0.9 and exact_errors(net, data) / EXACT_UNIT / 1000 > 0.9
+
+
+def test_an_output_that_is_no_number_is_the_answer():
+    class Exp(nn.Module):
+        def forward(self, x):
+            return x.exp()
+
+    # In a few draws of the first weight, from N(68, 100), the exponential overflows, and differences of infinities are
+    # no numbers: a prediction takes the first of these for the answer.
+    net = stochastic(nn.Sequential(nn.Linear(1, 1, bias=False), Exp(), nn.Linear(1, 3, bias=False)), 100.0)
+    with torch.no_grad():
+        net.mean.copy_(torch.tensor([68, 1, 0.5, -5]))
+        net.rho[1:] = 0.001
+    data = as_data((torch.ones(20_000, 1), torch.zeros(20_000, dtype=torch.int64)), classes=3)
+    with torch.no_grad():
+        answers = net(data.x, "independent").argmax(-1)
+    assert (answers == 2).sum() > 10  # .0024 are expected
+    assert confusion_counts(net, data, 20_000, 0)[0, 2] > 10
 
 
 def test_what_is_no_number_is_an_error():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from pacbayes.errors import InvalidInput
@@ -103,6 +105,38 @@ def test_the_log_ratio_is_that_of_the_densities_and_its_mean_the_kl(distribution
     # 400 draws: the mean is within 6 standard errors with probability 1 - 2e-9.
     ratios = torch.tensor([log_ratios(net, net.draw_weights(generator))[0] for _ in range(400)])
     assert abs(ratios.mean() - net.kl().item()) < 6 * ratios.std() / 20
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "laplace"])
+@pytest.mark.parametrize("size", [0.1, 1.0, 2.0**10, 3e3, 1e5])
+def test_a_ratio_is_never_below_that_of_the_rounded_laws(distribution, size):
+    """Where float32 numbers are wide apart beside the deviations, a weight stands for all that are rounded to it."""
+    net = stochastic(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), 4e-6, distribution=distribution)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        net.mean.copy_(size * torch.randn(len(net.mean), generator=generator).sign())
+        net.prior_mean.copy_(net.mean)
+        net.mean.add_(1e-3 * torch.randn(len(net.mean), generator=generator))
+        net.rho.mul_(1 + 0.3 * torch.rand(len(net.mean), generator=generator))
+    for _ in range(20):
+        weights = net.draw_weights(generator)
+        # The middles between neighbours; exact in float64.
+        beside = (torch.nextafter(weights, torch.tensor(end)) for end in (-torch.inf, torch.inf))
+        low, high = ((weights.double() + other.double()).numpy() / 2 for other in beside)
+
+        def log_masses(mean, rho, low=low, high=high):
+            mean, scale = mean.detach().double().numpy(), scale_of(rho.detach()).double().numpy()
+            last = stats.norm(mean, scale)
+            hidden = last if distribution == "gaussian" else stats.laplace(mean, scale / math.sqrt(2))
+            # From the nearer end: the difference of two numbers next to 1 has few digits.
+            masses = [np.where(low > mean, f.sf(low) - f.sf(high), f.cdf(high) - f.cdf(low)) for f in (hidden, last)]
+            return np.log(np.where(np.arange(len(mean)) < net.hidden_size, *masses))
+
+        true = (log_masses(net.mean, net.rho) - log_masses(net.prior_mean, net.prior_rho)).sum()
+        found = log_ratios(net, weights)[0]
+        assert found >= true - 1e-6 * abs(true)
+        if size <= 1:
+            assert found <= true + 1e-2
 
 
 def test_a_fixed_c_is_a_part_of_the_prior_and_of_its_fingerprint():

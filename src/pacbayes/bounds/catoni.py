@@ -17,7 +17,7 @@ CATONI_GRID = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
 def catoni(risk: float, penalty: float, c: float) -> float:
-    """``(1 - exp(-C risk - penalty))/(1 - exp(-C))``, at most 1, rounded up; Catoni 2007, theorem 1.2.1.
+    """``(1 - exp(-C risk - penalty))/(1 - exp(-C))``, at most 1, rounded up; Catoni 2007, theorem 1.2.6.
 
     ``penalty`` is ``(KL + log(1/delta))/m``: there is no constant. C must not depend on the bound data. The least
     value over C is ``kl_inverse(risk, penalty)``, at :func:`catoni_parameter`.

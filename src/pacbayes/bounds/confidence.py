@@ -27,7 +27,7 @@ def clopper_pearson_upper(errors: int, n: int, delta: float) -> float:
     """The largest p for which ``errors`` or fewer of n have probability delta or more.
 
     Exact for independent 0-1 terms of one mean, and valid for independent 0-1 terms of different means whose
-    average is sought (Hoeffding 1956, theorem 5), as long as it is above (errors + 1)/n, which is enforced.
+    average is sought (Hoeffding 1956, theorem 4), as long as it is above (errors + 1)/n, which is enforced.
 
     >>> clopper_pearson_upper(0, 100, 0.05) > 1 - 0.05 ** (1 / 100)
     True

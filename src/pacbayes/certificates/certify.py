@@ -85,7 +85,8 @@ def certify(
     paper and its bound's default, ``"one-sided"`` or ``"clopper-pearson"``, which are tighter.
 
     ``priors`` is how many priors, splits, scales or seeds were to be tried, this one among them, before the bound data
-    were looked at: delta is shared by all, so that the one with the best certificate may be kept.
+    were looked at: delta is shared by all, so that any of them may be chosen by the data, and then certified. Each
+    certificate has draws of its own: the best of K certificates also needs ``mc_delta`` divided by K.
 
     The draws are fresh unless a ``seed`` is given. Neither a seed, nor delta and mc_delta, nor one of several
     certificates of the same network may be chosen by the result.

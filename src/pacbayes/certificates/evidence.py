@@ -11,7 +11,7 @@ A *formula* is one PAC-Bayes bound for a risk and a divergence:
 A *bound* is one formula, or ``best``: the least of a fixed few, each at its share of delta.
 
 Where the prior is one of ``priors`` that were to be tried, each has an equal share of delta: the bounds of all of them
-hold at once, and the best may be kept.
+hold at once, whichever is then certified. ``mc_delta`` is of this certificate's own draws, and is not shared.
 """
 
 from __future__ import annotations

@@ -100,14 +100,15 @@ def pair_errors(net: StochasticNetwork, data: Data, voters: int, draws: int, see
 def confusion_counts(net: StochasticNetwork, data: Data, draws: int, seed: int) -> Tensor:
     """[classes, classes]: visits of examples of each class (rows) by the answer, int64 on the CPU.
 
-    A tie of the label's output with another's counts for that other: the diagonal never errs upwards.
+    A tie of the label's output with another's counts for that other, and an output that is no number is the answer, as
+    it is in a prediction: the diagonal never errs upwards.
     """
 
     def count(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         outputs, label = net(x, "independent", generator), y.unsqueeze(-1)
-        least = torch.finfo(outputs.dtype).min
+        least, answer = torch.finfo(outputs.dtype).min, outputs.argmax(-1)
         rival = outputs.nan_to_num(least, neginf=least).scatter(-1, label, -math.inf).argmax(-1)
-        answer = torch.where(_wrong(outputs, y), rival, y)
+        answer = torch.where((answer == y) & _wrong(outputs, y), rival, answer)
         return torch.bincount(y * net.classes + answer, minlength=net.classes**2)
 
     return _totals(net, data, draws, seed, None, count, (net.classes**2,)).cpu().view(net.classes, net.classes)
@@ -227,9 +228,13 @@ def exact_errors(net: StochasticNetwork, data: Data) -> int:
     size = chunk_size(net, data.x, per_example_weights=False)
     total = 0
     for x, y in zip(data.x.split(size), data.y.split(size), strict=True):
+        y = y.to(net.mean.device)
         with full_precision():
-            moments = net.exact_moments(x.to(net.mean.device))
-        risks = misclassification_upper(*moments, y.to(net.mean.device))
+            mean, variance, room = net.exact_moments(x.to(net.mean.device))
+        # Rounding is taken to go against the label.
+        own = y.unsqueeze(-1)
+        mean = mean + room.scatter(-1, own, -room.gather(-1, own))
+        risks = misclassification_upper(mean, variance, y)
         # What is no number is no right answer.
         risks = torch.where(risks.isfinite(), risks, 1.0)
         total += int((risks * EXACT_UNIT).ceil().long().sum())

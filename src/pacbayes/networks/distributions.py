@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,9 +87,27 @@ class Rows:
         return drawn.narrow(axis, self.start, self.stop - self.start).clone()
 
 
+class Seeded:
+    """Normals for examples that have a seed each: so an example's noise is the same whatever stands beside it."""
+
+    def __init__(self, seeds: Sequence[int], like: Tensor):
+        self.streams, self.like = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds], like
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        raise NotImplementedError("examples with seeds of their own share no noise")
+
+    def of_examples(self, shape: tuple[int, ...], axis: int) -> Tensor:
+        rest = list(shape)
+        if rest.pop(axis) != len(self.streams):
+            raise NotImplementedError("there must be a seed for each example")
+        drawn = np.stack([stream.standard_normal(rest, dtype=np.float32) for stream in self.streams])
+        # Counted from the front, where the examples are now.
+        return torch.from_numpy(drawn).to(self.like).movedim(0, axis)
+
+
 def of_examples(normals: Normals, axis: int = 0) -> Normals:
     """The source for what each example has for its own, with the examples on this axis."""
-    return partial(normals.of_examples, axis=axis) if isinstance(normals, Rows) else normals
+    return partial(normals.of_examples, axis=axis) if isinstance(normals, Rows | Seeded) else normals
 
 
 class Distribution(Protocol):
@@ -106,6 +125,14 @@ class Distribution(Protocol):
 
     def log_density(self, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
         """The logarithm of the density, elementwise, up to a constant of the family."""
+        ...
+
+    def over_a_cell(self, away: Tensor, scale: Tensor, shift: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+        """How far ``log`` of the mean density over a cell may lie above, and below, ``log_density`` at a point of it.
+
+        ``away`` is the point less the mean of the law; the cell has this width, its middle is at most ``shift`` from
+        the point, and the point is at least a third of the width from either end.
+        """
         ...
 
 
@@ -127,6 +154,13 @@ class Gaussian:
 
     def log_density(self, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
         return -((x - mean) / scale).square() / 2 - scale.log()
+
+    def over_a_cell(self, away: Tensor, scale: Tensor, shift: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+        # At e from the point the logarithm changes by -slope e - e²/(2s²). Above: without the square, and by
+        # Hoeffding's lemma. Below: by Jensen's inequality, as the mean of e² is at most width²/9.
+        slope = away / scale.square()
+        moved = (slope * shift).abs()
+        return moved + (slope * width).square() / 8, moved + (width / scale).square() / 18
 
 
 class Laplace:
@@ -154,6 +188,12 @@ class Laplace:
 
     def log_density(self, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
         return -(x - mean).abs() * math.sqrt(2) / scale - scale.log()
+
+    def over_a_cell(self, away: Tensor, scale: Tensor, shift: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+        # The logarithm has the slope √2/s, of either sign, and turns in a cell that the mean is in.
+        slope = math.sqrt(2) / scale
+        moved = slope * torch.where(away.abs() < width, width, shift)
+        return moved + (slope * width).square() / 8, moved
 
 
 GAUSSIAN = Gaussian()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pacbayes.networks.distributions import GAUSSIAN, kl_pieces, scale_of
+from pacbayes.networks.distributions import GAUSSIAN, Distribution, kl_pieces, scale_of
 
 if TYPE_CHECKING:
     from pacbayes.networks.stochastic import StochasticNetwork
@@ -49,11 +49,16 @@ def prior_factors(net: StochasticNetwork) -> Tensor:
 
 
 def log_ratios(net: StochasticNetwork, weights: Tensor) -> tuple[float, float]:
-    """``log dQ/dP`` at these weights (a flat vector), for P and, at its cost, for P of the best scales; rounded up."""
+    """``log dQ/dP`` at these weights (a flat vector), for P and, at its cost, for P of the best scales; rounded up.
+
+    The weights are floating-point numbers, and their laws those of a sample that was rounded to the nearest: each
+    stands for all that lie nearer to it than to its neighbours. That is next to nothing where deviations are far above
+    the distance of neighbours, and without it a weight too large for its deviation would have no ratio at all.
+    """
     # A few roundings for each weight, and those of the sum.
     plain, profile = (
-        float((own - other).sum()) + 1e-14 * float(own.abs().sum() + other.abs().sum()) + price
-        for own, other, price in _densities(net, weights)
+        float((own - other).sum()) + 1e-14 * float(own.abs().sum() + other.abs().sum()) + price + rounded
+        for (own, other, price), rounded in zip(_densities(net, weights), _of_rounding(net, weights), strict=True)
     )
     return plain, profile
 
@@ -75,13 +80,31 @@ def rounding_of_log_ratios(net: StochasticNetwork, weights: Tensor, room: Tensor
 @torch.no_grad()
 def _densities(net: StochasticNetwork, weights: Tensor) -> list[tuple[Tensor, Tensor, float]]:
     """The log densities of each weight under Q and P, and P's price: for P, and for P of the best scales."""
-    mean, scale, prior_mean, prior_scale = law(net, net.mean, net.rho, exact=True)
+    mean, scale, prior_mean, _ = law(net, net.mean, net.rho, exact=True)
     weights = weights.to(mean)
     own = _log_density(net, weights, mean, scale)
-    factors = prior_factors(net)
+    return [(own, _log_density(net, weights, prior_mean, other), price) for other, price in _prior_scales(net)]
+
+
+@torch.no_grad()
+def _of_rounding(net: StochasticNetwork, weights: Tensor) -> list[float]:
+    """How far the ratio of the masses of all numbers that are rounded to these may be above that of the densities."""
+    mean, scale, prior_mean, _ = law(net, net.mean, net.rho, exact=True)
+    above, below = (torch.nextafter(weights, weights.new_tensor(end)) for end in (math.inf, -math.inf))
+    up, down = (above - weights).to(mean).abs(), (weights - below).to(mean).abs()
+    cell = ((up - down).abs() / 4, (up + down) / 2)
+    weights = weights.to(mean)
+    own, _ = _over_cells(net, weights - mean, scale, *cell)
+    return [
+        float((own + _over_cells(net, weights - prior_mean, other, *cell)[1]).sum()) for other, _ in _prior_scales(net)
+    ]
+
+
+def _prior_scales(net: StochasticNetwork) -> list[tuple[Tensor, float]]:
+    """The prior's own, and the best for each weight tensor with their price in nats."""
+    prior_scale, factors = scale_of(net.prior_rho).double(), prior_factors(net)
     cost = float(torch.where(factors == 1, KEEPING, CHANGING).sum())
-    scales = ((prior_scale, 0.0), (prior_scale * _spread(net, factors.sqrt()), cost))
-    return [(own, _log_density(net, weights, prior_mean, other), price) for other, price in scales]
+    return [(prior_scale, 0.0), (prior_scale * _spread(net, factors.sqrt()), cost)]
 
 
 def _profile(net: StochasticNetwork, law: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -99,14 +122,23 @@ def _profile(net: StochasticNetwork, law: tuple[Tensor, Tensor, Tensor, Tensor])
 
 
 def _kl(net: StochasticNetwork, *law: Tensor) -> Tensor:
-    families = ((net.distribution, slice(None, net.hidden_size)), (GAUSSIAN, slice(net.hidden_size, None)))
-    return torch.cat([kl for family, part in families for kl in kl_pieces(family, [v[part] for v in law])])
+    return torch.cat([kl for family, part in _families(net) for kl in kl_pieces(family, [v[part] for v in law])])
 
 
 def _log_density(net: StochasticNetwork, weights: Tensor, *law: Tensor) -> Tensor:
     args = (weights, *law)
-    hidden = net.distribution.log_density(*(v[: net.hidden_size] for v in args))
-    return torch.cat([hidden, GAUSSIAN.log_density(*(v[net.hidden_size :] for v in args))])
+    return torch.cat([family.log_density(*(v[part] for v in args)) for family, part in _families(net)])
+
+
+def _over_cells(net: StochasticNetwork, *args: Tensor) -> tuple[Tensor, Tensor]:
+    pairs = [family.over_a_cell(*(v[part] for v in args)) for family, part in _families(net)]
+    above, below = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    return above, below
+
+
+def _families(net: StochasticNetwork) -> tuple[tuple[Distribution, slice], ...]:
+    """The law of hidden weights, and of the last layer's, and where they are in a flat vector."""
+    return (net.distribution, slice(None, net.hidden_size)), (GAUSSIAN, slice(net.hidden_size, None))
 
 
 def _by_tensor(net: StochasticNetwork, values: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
-from pacbayes.networks.distributions import Rows, Tape, of_examples
+from pacbayes.networks.distributions import Rows, Seeded, Tape, of_examples
 from pacbayes.networks.layers import Draw, Moments
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
@@ -79,7 +79,7 @@ class Passes:
         budget = _GPU_WEIGHTS_AT_ONCE if x.is_cuda else _WEIGHTS_AT_ONCE
         at_once = max(1, budget // max(1, size))
         parts = []
-        if isinstance(draw.normals, Rows):
+        if isinstance(draw.normals, Rows | Seeded):
             # How many are drawn at a time must not depend on how many rows there are; training keeps it all anyway.
             noises = iter(of_examples(draw.normals)((len(x), size)).split(at_once))
         else:
