@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from pacbayes.data import load
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.networks import memory
 from pacbayes.report.evaluation import read_evaluation
-from pacbayes.runs import certify_run, predict_run, train_run, trained_network, verify_run
+from pacbayes.runs import Config, certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.journal import note, read_journal
 from pacbayes.runs.predict import inputs_for
 
@@ -199,6 +200,33 @@ def test_tables_are_predicted_by_the_names_of_their_columns(tiny, data_file, tmp
     assert torch.equal(found, load(config.data).x) and files == []
     with pytest.raises(DataError, match="no column 's'"):
         inputs_for(run, str(table(tmp_path / "less.csv", ["p", "q", "r"], [row[:3] for row in rows])))
+
+
+def test_images_are_scaled_as_those_of_the_catalogue_were(tmp_path):
+    """A digit as a file is the example that it was made of, whether in a folder of its class or not."""
+    stages = {"pretraining": {"epochs": 1}, "prior_training": {"epochs": 0}, "posterior": {"epochs": 1}}
+    run = train_run(Config().with_options({"model": "mlp", **stages}), tmp_path / "run")
+    test = load("digits", "test")
+    pixels = (test.x[:12] / 4 * 16).round().numpy()  # 0 to 16
+    for number, image in enumerate(pixels):
+        folder = tmp_path / "classed" / str(int(test.y[number]))
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in (tmp_path / "plain", folder):
+            place.mkdir(exist_ok=True)
+            Image.fromarray(np.rint(image[0] / 16 * 255).astype(np.uint8)).save(place / f"{number:02d}.png")
+    plain, files = inputs_for(run, str(tmp_path / "plain"))
+    assert len(files) == 12 and (plain - test.x[:12]).abs().max() < 0.01
+    classed, _ = inputs_for(run, str(tmp_path / "classed"))
+    assert (classed.sum() - plain.sum()).abs() < 1e-3
+    # Arrays are taken as they are, so a range that cannot be right is said.
+    for factor, said in ((1.0, False), (0.25, True), (255 / 4, True)):
+        np.savez(tmp_path / "new.npz", x=factor * test.x[:12].numpy())
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            inputs_for(run, str(tmp_path / "new.npz"))
+        assert [str(w.message).partition(", and ")[2].partition(":")[0] for w in heard] == (
+            ["pixels of digits between 0 and 4"] if said else []
+        )
 
 
 def test_images_need_no_folders_to_be_predicted(tiny, tmp_path):

@@ -22,6 +22,7 @@ from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.folder import training_data
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import note, start_journal
+from pacbayes.training import Epoch
 
 
 def found(run: RunFolder, **options) -> dict[str, tuple[str, str]]:
@@ -159,7 +160,9 @@ def hand_made(path, config, bound: Data, net) -> RunFolder:
             for epoch in range(settings.epochs):
                 first = stage == "posterior" and epoch == 0
                 prior = {"prior_fingerprint": sha256(run.read("prior.safetensors"))} if first else {}
-                history.write({"stage": stage, **prior, "epoch": epoch})
+                kl = net.kl().item()
+                line = Epoch(epoch, 0.01, 0.1, 0.1, kl, 0.1, 0.2, kept=epoch, kept_bound=0.2)
+                history.write({"stage": stage, **prior, **line.record()})
     content = safetensors.torch.save(net.state("posterior"))
     start_journal(run, history.end, content)
     write_atomically(run.weights_file("posterior"), content)

@@ -221,6 +221,7 @@ def verify(
     print("; ".join(f"{count} {status}" for status, count in counts.items()))
     if counts[FAILED]:
         sys.exit(1)
+    print_lines(f"What is certified: {RunFolder(run).certificate().sentence()}")
     if recompute and not any((check.name, check.status) == ("Monte Carlo", PASSED) for check in checks):
         raise RunError("the count was not repeated, as --recompute asks: see above why")
 

@@ -21,6 +21,7 @@ from pacbayes.data.npy_folders import is_npy_folder, read_npy_folder, read_npy_i
 from pacbayes.data.npz import read_npz, read_npz_inputs
 from pacbayes.data.pixels import Pixels
 from pacbayes.data.published import ENTRIES, Entry, File, Part
+from pacbayes.data.scaling import IMAGES, Scaling
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
@@ -127,6 +128,12 @@ def image_folder(name: str) -> tuple[Path, str] | None:
     return (expanded(place), side) if folder else None
 
 
+def image_scaling(name: str) -> Scaling | None:
+    """How an image file has to be scaled to be like the examples of a dataset of the catalogue."""
+    entry = ENTRIES.get(_BINARY.get(name, name))
+    return replace(entry.scaling, levels=IMAGES.levels) if entry else None
+
+
 def _is_own(name: str) -> bool:
     return bool(name) and name not in ENTRIES and name not in _BINARY
 
@@ -150,9 +157,7 @@ def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], do
     except DataError as error:
         source = ", ".join(dict.fromkeys(file.url for file in part.files)) or "scikit-learn"
         raise DataError(f"{error}. Delete it and get {name} ({part_name} part) again from {source}") from error
-    # A table of all pixel values: the same on every machine, and no temporary as large as the data.
-    table = ((np.arange(256) / entry.levels - entry.offset) / entry.scale).astype(np.float32)
-    return Pixels(pixels, labels.astype(np.int64), table, name, entry.class_names)
+    return Pixels(pixels, labels.astype(np.int64), entry.scaling.table(), name, entry.class_names)
 
 
 def _check_contents(pixels: np.ndarray, labels: np.ndarray, part: Part, paths: list[Path]) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from pacbayes.data.dataset import Data
 from pacbayes.data.labels import class_order, number_labels
-from pacbayes.data.scaling import scaled
+from pacbayes.data.scaling import IMAGES, Scaling, scaled
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES, MAX_PIXELS, MAX_SIDE = 2**33, 2**26, 4096
@@ -31,12 +31,12 @@ class Images:
     def __len__(self) -> int:
         return len(self.files)
 
-    def read(self, rows: slice) -> np.ndarray:
-        """float32 [n, channels, height, width]: (pixel / 255 - 0.5) / 0.25."""
-        pillow, chosen = _pillow(), self.files[rows]
+    def read(self, rows: slice, scaling: Scaling = IMAGES) -> np.ndarray:
+        """float32 [n, channels, height, width]."""
+        pillow, chosen, table = _pillow(), self.files[rows], scaling.table()
         x = np.empty((len(chosen), *self.shape), np.float32)
         for i, file in enumerate(chosen):
-            x[i] = scaled(_decoded(pillow, file, *self.shape))
+            x[i] = scaled(_decoded(pillow, file, *self.shape), table)
         return x
 
 
@@ -61,17 +61,19 @@ def unlabelled_images(path: Path) -> list[Path]:
     return files if all(file.suffix.lower() in FORMATS and file.is_file() for file in files) else []
 
 
-def read_images(files: Sequence[Path], shape: tuple[int, ...], *, scale: bool) -> torch.Tensor:
-    """These images as examples of this shape; of another size only if they are to be scaled."""
+def read_images(
+    files: Sequence[Path], shape: tuple[int, ...], *, resize: bool, scaling: Scaling = IMAGES
+) -> torch.Tensor:
+    """These images as examples of this shape; of another size only if they may be resized."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InvalidInput(f"an example has shape {list(shape)}, which no image has")
     channels, height, width = shape
     for file in files:
         (wide, high), _ = _header(_pillow(), file)
-        if not scale and (wide, high) != (width, height):
+        if not resize and (wide, high) != (width, height):
             raise DataError(f"{file} has {wide} x {high} pixels, and those of the training data {width} x {height}")
     labels = np.zeros(len(files), np.int64)
-    return torch.from_numpy(Images(tuple(files), labels, (), (channels, height, width)).read(slice(None)))
+    return torch.from_numpy(Images(tuple(files), labels, (), (channels, height, width)).read(slice(None), scaling))
 
 
 def find_images(path: Path, side: str = "", part: str = "train") -> Images:

@@ -1,7 +1,6 @@
 """What is known of the published datasets: files, addresses, checksums, counts and fixed scaling, as data.
 
-Pixels become x = (pixel / levels - offset) / scale with these constants. None of them was computed from
-training examples, so a prior that is meant to be free of data stays so.
+No constant of the scaling was computed from training examples, so a prior that is meant to be free of data stays so.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 from pacbayes.data.cifar import read_batches
 from pacbayes.data.digits import read_digits
 from pacbayes.data.idx import read_images
+from pacbayes.data.scaling import IMAGES, Scaling
 from pacbayes.data.strokes import read_strokes
 
 Reader = Callable[[Sequence[Path], tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
@@ -47,9 +47,7 @@ class Entry:
     class_names: tuple[str, ...]
     train: Part
     test: Part
-    levels: int = 255
-    offset: float = 0.0
-    scale: float = 0.25
+    scaling: Scaling = Scaling(offset=0.0)
     subfolders: tuple[str, ...] = ()  # where archives put their files
 
 
@@ -90,7 +88,7 @@ ENTRIES = {
             "7d67c25dac01a835f76ffcd63ba53b7a030d034e1d9d54b87569041eb7072055",
             partial(read_digits, test=True),
         ),
-        levels=16,
+        scaling=Scaling(levels=16, offset=0.0),
     ),
     "strokes": Entry(
         description="22,000 digits of 28 x 28 pixels, drawn by a program: for priors that no data set has shaped",
@@ -164,7 +162,7 @@ ENTRIES = {
             "1e91790dbaf241617ca1f29a9aba08eb9a62df84cc90676b47edd05ad2ab3c94",
         ),
         test=_cifar_part(["test_batch"], "9a4c74f5c8b6f2c4e13d3a1dfb43a5a8cda8a9da515e99fd620d2013a1a6287a"),
-        offset=0.5,
+        scaling=IMAGES,
         subfolders=("cifar-10-batches-bin", "cifar-10-batches-py"),
     ),
 }

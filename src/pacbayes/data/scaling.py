@@ -1,11 +1,38 @@
-"""Pixels of 0 to 255 as numbers of size about 1, by constants that no data were asked for."""
+"""Pixels as numbers of size about 1, by constants that no data were asked for."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-_TABLE = ((np.arange(256) / 255 - 0.5) / 0.25).astype(np.float32)
+
+@dataclass(frozen=True)
+class Scaling:
+    """x = (pixel / levels - offset) / scale."""
+
+    levels: int = 255
+    offset: float = 0.5
+    scale: float = 0.25
+
+    def __str__(self) -> str:
+        share = f"pixel / {self.levels}"
+        return f"({share} - {self.offset:g}) / {self.scale:g}" if self.offset else f"{share} / {self.scale:g}"
+
+    def table(self) -> np.ndarray:
+        """The value of each pixel, float32: so that it is the same on every machine."""
+        return ((np.arange(256) / self.levels - self.offset) / self.scale).astype(np.float32)
+
+    def ends(self) -> tuple[float, float]:
+        """What black and white become."""
+        return (0 - self.offset) / self.scale, (1 - self.offset) / self.scale
 
 
-def scaled(pixels: np.ndarray) -> np.ndarray:
-    """(pixel / 255 - 0.5) / 0.25, float32: by a table, so the same on every machine."""
-    values: np.ndarray = _TABLE[pixels]
+IMAGES = Scaling()
+"""Of image files."""
+
+_TABLE = IMAGES.table()
+
+
+def scaled(pixels: np.ndarray, table: np.ndarray = _TABLE) -> np.ndarray:
+    """The values of pixels of 0 to 255, float32."""
+    values: np.ndarray = table[pixels]
     return values

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.certificate import percent
+from pacbayes.data.catalogue import image_scaling
 from pacbayes.report.decomposition import comparisons, decomposition
 from pacbayes.report.evaluation import read_evaluation
 from pacbayes.report.page import read_classes
@@ -46,7 +47,7 @@ def model_card(run: RunFolder) -> str:
         "## Model",
         "",
         f"- Architecture: {_code(config.model_name(tuple(record['shape'])))}",
-        f"- Inputs: numbers of shape {record['shape']}{_SCALED if config.scales(tuple(record['shape'])) else ''}",
+        f"- Inputs: {_inputs(config, record['shape'])}",
         f"- Classes: {record['classes']}{_named(run.class_names())}",
         f"- Predictor: {_PREDICTORS[certificate.predictor]}",
         f"- Training: {_training(config, certificate)}",
@@ -86,6 +87,13 @@ def model_card(run: RunFolder) -> str:
         f"The certificate was issued {_code(certificate.time)}.{_others(certificates_issued(run))}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _inputs(config: Config, shape: list[int]) -> str:
+    scaling = image_scaling(config.data)
+    if scaling is not None:
+        return f"images of shape {shape}, whose pixels, of 0 to 255, are given as {scaling}"
+    return f"numbers of shape {shape}{_SCALED if config.scales(tuple(shape)) else ''}"
 
 
 def _training(config: Config, certificate: Certificate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.single import flat_weights
 from pacbayes.data import load_inputs
-from pacbayes.data.catalogue import image_folder
+from pacbayes.data.catalogue import image_folder, image_scaling
 from pacbayes.data.folders import expanded
-from pacbayes.data.image_folders import read_images, unlabelled_images
+from pacbayes.data.image_folders import find_images, read_images, unlabelled_images
+from pacbayes.data.scaling import IMAGES, Scaling
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256
@@ -41,20 +43,37 @@ def valid_certificate(run: RunFolder) -> Certificate | None:
 def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
     """New examples for a run, in the way that its training data were read; and the names of their files, if any.
 
-    Columns of a table are found by their names. Images need no folders of classes, and are scaled if those were.
+    Columns of a table are found by their names. Images need no folders of classes; they are resized if those were, and
+    their pixels scaled as those were.
     """
     config, record = run.config(), run.data_record()
     place, _, side = name.partition("#")
-    trained_side = config.data.partition("#")[2]
-    if files := unlabelled_images(expanded(place)):
+    trained_side, scaling = config.data.partition("#")[2], image_scaling(config.data)
+    files = unlabelled_images(expanded(place))
+    labelled = image_folder(name) is not None and not files
+    if files or labelled:
         shape = tuple(record["shape"])
         if side and [side, side] != [str(n) for n in shape[1:]]:
             raise InvalidInput(f"the network takes examples of shape {list(shape)}: {side} pixels each way are others")
-        return read_images(files, shape, scale=bool(side or trained_side)), [file.name for file in files]
-    if not side and trained_side and image_folder(name) is not None:
-        name = f"{name}#{trained_side}"
-    names = record.get("feature_names", ())
-    return load_inputs(name, folder=config.data_folder or None, features=names), []
+        found = files or find_images(expanded(place), side or trained_side).files
+        images = read_images(found, shape, resize=bool(side or trained_side), scaling=scaling or IMAGES)
+        return images, [file.name for file in files]
+    inputs = load_inputs(name, folder=config.data_folder or None, features=record.get("feature_names", ()))
+    if scaling is not None and image_scaling(name) is None and len(inputs):
+        _look_at_the_range(inputs, scaling, config.data)
+    return inputs, []
+
+
+def _look_at_the_range(inputs: Inputs, scaling: Scaling, name: str) -> None:
+    """Warn of arrays that are no pixels as the run's own were: nothing else would tell."""
+    (black, white), some = scaling.ends(), inputs[:1000]
+    low, high = float(some.min()), float(some.max())
+    if low < black - 1e-3 or high > white + 1e-3 or high < (black + white) / 2:
+        warnings.warn(
+            f"these inputs lie between {low:g} and {high:g}, and pixels of {name} between {black:g} and {white:g}: the "
+            f"network takes {scaling} of pixels of 0 to 255, and is certified for nothing else",
+            stacklevel=3,
+        )
 
 
 @torch.no_grad()

@@ -66,6 +66,7 @@ def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> I
     for which in ("prior", "posterior"):
         recorded = getattr(certificate, f"{which}_fingerprint")
         yield attempt(f"{which} fingerprint", _weights, hash_of, which, recorded)
+    yield attempt("kept epoch", _kept_epoch, run, certificate)
     if certificate.predictor == "single":
         yield attempt("single fingerprint", _weights, hash_of, "single", certificate.single_fingerprint)
         yield attempt("single draws", _single_draws, run, certificate)
@@ -151,6 +152,21 @@ def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     except PacBayesError:
         return
     yield Check("end of history", *equal(end, history.end, "the last line of history.jsonl"))
+
+
+def _kept_epoch(run: RunFolder, certificate: Certificate) -> tuple[str, str]:
+    """The divergence that training ended with is that of the weights which are certified."""
+    epochs = run.epochs().get("posterior", [])
+    kept = epochs[-1].kept if epochs else None
+    if kept is None:
+        return FAILED, "the history does not say which epoch's weights were kept"
+    # That of the weights which training begins with is 0; a profile KL has the price of the scales on top.
+    profile = kept >= 0 and run.config().posterior.divergence == "profile"
+    expected, found = epochs[kept].kl if kept >= 0 else 0.0, certificate.profile_kl if profile else certificate.kl
+    words = f"epoch {kept + 1} of {len(epochs)}" if kept >= 0 else "the weights that training began with"
+    if found is None or abs(found - expected) > 1e-3 + 1e-4 * abs(expected):
+        return FAILED, f"{words} ended with a divergence of {expected:.6g}, and that of the certificate is {found}"
+    return PASSED, f"{words}, with the divergence of the certificate, {found:.6g}"
 
 
 def _signature(run: RunFolder, key: Path | None) -> Iterator[Check]:

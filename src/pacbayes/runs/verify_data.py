@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ import torch
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.audit import ERROR_RATE, contradicted, contradicted_classes, recount
 from pacbayes.certificates.bound_data import copies_among, copies_of
+from pacbayes.certificates.certificate import rounded_up
 from pacbayes.data import Data, split_indices
 from pacbayes.data.catalogue import find
 from pacbayes.data.pixels import Pixels
@@ -145,9 +148,12 @@ def _count(
         f"{_in_ones(found, unit)} {name.replace('_', ' ')} ({_in_ones(recorded, unit)})"
         for name, (recorded, found, _) in counts.items()
     )
-    detail = f"counted again (recorded): {shown}, in {certificate.visits} visits"
+    anew: dict[str, Any] = {name: found for name, (_, found, _) in counts.items()}
+    bound = replace(certificate.evidence(), **anew).derived()["risk_bound"]
+    bounds = f"for a bound of {rounded_up(bound, 4)} ({rounded_up(certificate.risk_bound, 4)})"
+    detail = f"counted again (recorded): {shown}, in {certificate.visits} visits, {bounds}"
     if certificate.sampling in ("independent", "shared"):
-        detail += f"; right ones are further apart than is allowed with probability {ERROR_RATE:g} at most"
+        detail += f"; two honest counts differ by more than is allowed with probability {ERROR_RATE:g} at most"
     return FAILED if wrong else PASSED, detail
 
 
