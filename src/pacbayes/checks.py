@@ -10,10 +10,13 @@ import numpy as np
 
 from pacbayes.errors import InvalidInput
 
+# A tuple, which torch.compile can follow: penalties are checked in compiled steps.
+_NUMPY = (np.integer, np.floating)
+
 
 def plain(number: Any) -> Any:
     """Numbers of NumPy's as Python's own; anything else as it is."""
-    return number.item() if isinstance(number, np.integer | np.floating) else number
+    return number.item() if isinstance(number, _NUMPY) else number
 
 
 def check_type(name: str, value: object, wanted: type) -> None:
@@ -24,11 +27,19 @@ def check_type(name: str, value: object, wanted: type) -> None:
         raise InvalidInput(f"{name} is too large")
 
 
+def check_number(name: str, value: object) -> None:
+    """Refuse what is no real number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, *_NUMPY)):
+        raise InvalidInput(f"{name} must be a number, and is {value!r}")
+
+
 def check_types(options: Any, left_out: Collection[str] = ()) -> None:
-    """Refuse fields of a dataclass that are not of their default's type."""
+    """Refuse fields of a dataclass that are not of their default's type; NumPy's numbers become Python's own."""
     for item in fields(options):
         if item.name not in left_out:
-            check_type(item.name, getattr(options, item.name), type(item.default))
+            value = plain(getattr(options, item.name))
+            check_type(item.name, value, type(item.default))
+            object.__setattr__(options, item.name, value)  # it may be frozen
 
 
 def check_names(options: Iterable[str], of: type) -> None:

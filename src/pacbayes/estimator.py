@@ -26,6 +26,7 @@ from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.dataset import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
+from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import StochasticNetwork, build, stochastic
 from pacbayes.networks.distributions import Seeded
@@ -297,7 +298,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
             model = build(model, data.shape, data.classes, seed=seed)
         elif not isinstance(model, nn.Module):
             raise InvalidInput(f"model must be the name of an architecture or an nn.Module, and is {model!r}")
-        net = stochastic(model, self.prior_variance).to(self.device)
+        net = stochastic(model, self.prior_variance).to(device_named(self.device))
         if net.classes != data.classes:
             raise InvalidInput(f"the model has {net.classes} outputs for {data.classes} classes")
         return net

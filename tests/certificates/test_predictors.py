@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
@@ -313,6 +314,11 @@ def test_a_class_certificate_in_a_file(trained, tmp_path):
         (tmp_path / "bad.json").write_text(content)
         with pytest.raises(RunError, match="no certificate of classes"):
             ClassCertificate.load(tmp_path / "bad.json")
+    record = json.loads((tmp_path / "classes.json").read_text())
+    del record["bounds"]
+    (tmp_path / "bad.json").write_text(json.dumps(record))
+    with pytest.raises(RunError, match="no certificate of classes: 'bounds' is missing"):
+        ClassCertificate.load(tmp_path / "bad.json")
 
 
 def test_what_no_class_certificate_can_be_made_of_is_said_before_the_draws(trained, monkeypatch):

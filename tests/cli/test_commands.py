@@ -265,7 +265,7 @@ def test_classes_are_promised_for_no_other_predictor(predictor, run, pacbayes_ma
     draws = ("--draws", 100, "--test-draws", 2)
     of_predictor = draws if predictor == "majority" else draws[2:]
     refused = pacbayes_main("certify", run, *of_predictor, "--predictor", predictor, "--classes")
-    assert refused.status == 1 and "leave --predictor away" in refused.err
+    assert refused.status == 1 and "leave out --predictor" in refused.err
     shown = pacbayes_main("certify", run, *draws, "--classes")
     assert shown.status == 0 and "for the randomised classifier" in shown.out
     assert "Certified risk of each class" in written_report(run, pacbayes_main)
@@ -315,6 +315,12 @@ def test_classes(run, pacbayes_main):
     assert done.status == 0 and "class 9" in done.out
     sizes = json.loads((run / "classes.json").read_text())["m"]
     assert sum(sizes) == 719 and min(sizes) > 50
+    # Unless a bound is named, the classes have the least of several, whatever the certificate's.
+    assert pacbayes_main("certify", run, "--classes", "--budget", "0.3s", "--test-draws", 2).status == 0
+    whole = Certificate.load(run / "certificate.json")
+    classes = json.loads((run / "classes.json").read_text())
+    assert (whole.bound, classes["bound"]) == ("invKL", "best")
+    assert sum(classes["visits"]) <= whole.draws < 2 * sum(classes["visits"])
 
 
 @pytest.mark.parametrize("budget", ["soon", "-3s", "0s", "1d"])

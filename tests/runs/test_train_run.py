@@ -211,6 +211,13 @@ def test_files_that_only_bear_the_names_of_a_runs_are_left_alone(config, tmp_pat
     with pytest.raises(RunError, match="not a run folder"):
         train_run(config, tmp_path / "mine")
     assert (tmp_path / "mine" / "certificate.json").read_text() == "mine"
+    # Nor is a configuration of something else replaced.
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "config.toml").write_text('baseURL = "https://example.org"')
+    (tmp_path / "site" / "data.json").write_text("mine")
+    with pytest.raises(RunError, match="not that of a run"):
+        train_run(config, tmp_path / "site", overwrite=True)
+    assert (tmp_path / "site" / "data.json").read_text() == "mine"
     # What a run leaves that was killed while its folder was made is none of that.
     (tmp_path / "begun").mkdir()
     for name in ("data.json", ".config.toml.partial"):

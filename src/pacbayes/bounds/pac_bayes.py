@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.constant import xi
+from pacbayes.checks import check_number
 from pacbayes.errors import InvalidInput
 
 Value = TypeVar("Value", float, Tensor)
@@ -42,6 +43,7 @@ SMALLEST_DELTA = 1e-300
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
+    check_number(name, delta)
     if not 0 < delta < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, and is {delta}")
     # Smaller floats have fewer digits.

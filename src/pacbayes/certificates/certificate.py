@@ -7,7 +7,7 @@ import math
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pacbayes.bounds.single import draw_share
 from pacbayes.certificates.evidence import LOSS_UNIT, Evidence
@@ -186,30 +186,37 @@ class Certificate:
 
     @classmethod
     def from_json(cls, content: bytes, source: str) -> Certificate:
-        try:
-            record = strict_json(content)
-        except ValueError as error:
-            raise RunError(f"{source} is not a certificate: {error}") from None
-        return cls.from_record(record, source)
+        return record_of(cls, content, f"{source} is not a certificate")
 
     @classmethod
     def from_record(cls, record: Any, source: str = "the record") -> Certificate:
-        if not isinstance(record, dict):
-            raise RunError(f"{source} is not a certificate: a JSON object is expected")
-        known = {f.name: f for f in fields(cls)}
-        record = dict(record)
-        for name in sorted(known.keys() | record.keys()):
-            if name not in known:
-                raise RunError(f"{source} is not a certificate: {name!r} is unknown")
-            if name not in record and _has_no_default(known[name]):
-                raise RunError(f"{source} is not a certificate: {name!r} is missing")
-        for name in record:
-            kind = known[name].type
-            assert isinstance(kind, str)
-            record[name], fits = fitting(record[name], kind)
-            if not fits:
-                raise RunError(f"{source} is not a certificate: {name} must be of type {kind}")
-        return cls(**record)
+        return record_of(cls, record, f"{source} is not a certificate")
+
+
+Record = TypeVar("Record")
+
+
+def record_of(cls: type[Record], content: Any, refusal: str) -> Record:
+    """The dataclass that a JSON text, or what was read from one, is the record of: every field, and of its type."""
+    try:
+        record = strict_json(content) if isinstance(content, bytes) else content
+    except ValueError as error:
+        raise RunError(f"{refusal}: {error}") from None
+    if not isinstance(record, dict):
+        raise RunError(f"{refusal}: a JSON object is expected")
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    for name in sorted(known.keys() | record.keys()):
+        if name not in known:
+            raise RunError(f"{refusal}: {name!r} is unknown")
+        if name not in record and _has_no_default(known[name]):
+            raise RunError(f"{refusal}: {name!r} is missing")
+    found = {}
+    for name, value in record.items():
+        kind = str(known[name].type)
+        found[name], fits = fitting(value, kind)
+        if not fits:
+            raise RunError(f"{refusal}: {name} must be of type {kind}")
+    return cls(**found)
 
 
 def _has_no_default(item: Any) -> bool:

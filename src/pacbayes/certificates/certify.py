@@ -96,7 +96,7 @@ def certify(
     seed = chosen_seed(seed)
     plan = _planned(
         net, len(data), bound=bound, predictor=predictor, delta=plain(delta), mc_delta=plain(mc_delta),
-        draws=plain(draws), budget=budget, sampling=sampling, limit=limit, loss=loss, voters=plain(voters),
+        draws=plain(draws), budget=plain(budget), sampling=sampling, limit=limit, loss=loss, voters=plain(voters),
         priors=plain(priors),
     )  # fmt: skip
     plan.derived()  # refuses what is wrong before any draw is made
@@ -156,7 +156,7 @@ def _planned(
             check_type(name, value, float)
     check_one_of("predictor", predictor, PREDICTORS)
     if predictor == "majority" and sampling == "exact":
-        raise InvalidInput("a majority vote is counted by draws: leave sampling away")
+        raise InvalidInput("a majority vote is counted by draws: leave out sampling")
     of_draws = {"draws": draws, "budget": budget, "limit": limit, "mc_delta": mc_delta or None}
     if predictor == "single":
         _refuse("a single network is counted as it is, without draws", **of_draws, sampling=sampling)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ import torch
 
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
-from pacbayes.certificates.certificate import confidence_percent, fitting, percent, same
+from pacbayes.certificates.certificate import confidence_percent, percent, record_of, same
 from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
 from pacbayes.checks import plain
 from pacbayes.data import as_data
-from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import read_plain_file, strict_json, write_atomically
+from pacbayes.errors import InvalidInput
+from pacbayes.files import read_plain_file, write_atomically
 from pacbayes.networks.refusals import refuse_a_change
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import chosen_seed, derived_seed
@@ -120,17 +120,7 @@ class ClassCertificate:
 
     @classmethod
     def from_json(cls, content: bytes, source: str) -> ClassCertificate:
-        try:
-            record = strict_json(content)
-            if record.keys() != {f.name for f in fields(cls)}:
-                raise ValueError("its entries are others")
-            for item in fields(cls):
-                record[item.name], fits = fitting(record[item.name], str(item.type))
-                if not fits:
-                    raise ValueError(f"{item.name} must be of type {item.type}")
-        except (ValueError, AttributeError) as error:
-            raise RunError(f"{source} is no certificate of classes: {error}") from None
-        return cls(**record)
+        return record_of(cls, content, f"{source} is no certificate of classes")
 
 
 def certify_classes(
@@ -153,6 +143,7 @@ def certify_classes(
     check_stochastic(net)
     data = as_data(data, classes=net.classes)
     seed, draws, priors = chosen_seed(seed), plain(draws), plain(priors)
+    delta, mc_delta = plain(delta), plain(mc_delta)
     check_draws(draws)
     check_deltas(delta, mc_delta)
     refuse_what_voids_a_bound(net, data)

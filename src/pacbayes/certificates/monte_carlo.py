@@ -20,7 +20,7 @@ from pacbayes.networks.features import body_is_fixed, features
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
-from pacbayes.seeds import derived_seed
+from pacbayes.seeds import chosen_seed, derived_seed
 
 # Tags that keep these streams apart from each other's and from training's, whatever seed is given.
 _INDEPENDENT, _SHARED = (1, 1, 0), (1, 1, 1)
@@ -201,6 +201,7 @@ def shared_errors(
 def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
     """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
     check_stochastic(net)
+    seed = chosen_seed(seed)
     data = as_data(data, classes=net.classes)
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
         data, head = features(net, data)

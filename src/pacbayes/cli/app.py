@@ -109,12 +109,12 @@ app.command()(train)
 def certify(
     run: Run,
     bound: Annotated[
-        str,
+        str | None,
         typer.Option(
             help=f"invKL (the paper's), best (the least of a few, charged for), or {', '.join(_OTHERS)}; for a single "
-            "network also binomial."
+            "network also binomial. [default: invKL; for --classes best]"
         ),
-    ] = "invKL",
+    ] = None,
     predictor: Annotated[
         str,
         typer.Option(
@@ -176,13 +176,13 @@ def certify(
     with together():
         folder = RunFolder.open(run)
         if table and predictor != "randomised":
-            raise InvalidInput("--table compares bounds of the randomised classifier: leave --predictor away")
+            raise InvalidInput("--table compares bounds of the randomised classifier: leave out --predictor")
         if classes and predictor != "randomised":
-            raise InvalidInput("--classes certifies the randomised classifier: leave --predictor away")
+            raise InvalidInput("--classes certifies the randomised classifier: leave out --predictor")
         # An exact risk takes no draws; those of the classes are their own.
         apart = classes and sampling == "exact"
         certificate, evaluation = _certify_and_show(
-            folder, bound=bound, predictor=predictor, voters=voters, draws=None if apart else draws,
+            folder, bound=bound or "invKL", predictor=predictor, voters=voters, draws=None if apart else draws,
             budget=_seconds(budget), delta=delta, mc_delta=None if apart else mc_delta, limit=limit, sampling=sampling,
             test_draws=test_draws, seed=seed, device=device, data=data,
         )  # fmt: skip
@@ -190,6 +190,8 @@ def certify(
             print("\nFor the same counts; only the certificate is a promise:\n")
             print(comparison_table(certificate, evaluation.holdout_bound))
         if classes:
+            # As many as there was time for.
+            draws = certificate.draws if budget is not None else draws
             options = {"bound": bound, "draws": draws, "delta": delta, "mc_delta": mc_delta, "seed": seed}
             options = {name: value for name, value in options.items() if value is not None}
             with fraction_bar("classes") as progress:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from pacbayes.checks import check_one_of
+from pacbayes.devices import device_named
 from pacbayes.experiments.speed import EXAMPLES, measure_speed, save_speed
-from pacbayes.runs.folder import device_named
 
 
 def bench(

@@ -4,13 +4,14 @@ The prior may depend on its part in any way; the bound holds because the other p
 Both parts are slices of the same permutation, so they cannot overlap.
 """
 
-import operator
 from typing import Any
 
 import numpy as np
 
+from pacbayes.checks import check_number, plain
 from pacbayes.data.dataset import Data, as_data
 from pacbayes.errors import InvalidInput
+from pacbayes.seeds import check_seed
 
 # The concentration inequality behind the bounds (Maurer 2004) asks for m >= 8.
 MIN_BOUND_EXAMPLES = 8
@@ -25,6 +26,7 @@ def split(data: Any, fraction: float, seed: int = 0) -> tuple[Data, Data]:
 
 def split_indices(m: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The indices of the prior data, round(fraction * m) of them, and those of the bound data: int64."""
+    check_number("fraction", fraction)
     if not 0 < fraction < 1:
         raise InvalidInput(f"fraction must lie strictly between 0 and 1, not {fraction}")
     cut = round(fraction * m)
@@ -45,11 +47,7 @@ def permutation(m: int, seed: int) -> np.ndarray:
     It sorts the raw 64-bit output of Philox, which numpy promises never to change; of its `permutation` and
     `shuffle` it does not.
     """
-    try:
-        seed = operator.index(seed)
-    except TypeError:
-        raise InvalidInput(f"seed must be an integer, not {seed!r}") from None
-    if seed < 0:
-        raise InvalidInput(f"seed must not be negative, not {seed}")
+    seed = plain(seed)
+    check_seed(seed)
     keys = np.asarray(np.random.Philox(seed).random_raw(m))
     return np.argsort(keys, kind="stable").astype(np.int64)

@@ -65,6 +65,17 @@ class Tape:
         return self.values[start : start + size].view(shape)
 
 
+class Counted:
+    """Zeros in place of normals, and how many were asked for."""
+
+    def __init__(self, like: Tensor):
+        self.like, self.used = like, 0
+
+    def __call__(self, shape: tuple[int, ...]) -> Tensor:
+        self.used += math.prod(shape)
+        return self.like.new_zeros(shape)
+
+
 class Rows:
     """Normals for some rows of a batch: all that the batch takes is drawn, and what is theirs is kept.
 

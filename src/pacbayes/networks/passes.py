@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ from torch.nn.utils import parametrize
 
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
-from pacbayes.networks.distributions import Rows, Seeded, Tape, of_examples
+from pacbayes.networks.distributions import Counted, Rows, Seeded, Tape, of_examples
 from pacbayes.networks.layers import Draw, Moments
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
@@ -98,15 +97,10 @@ class Passes:
         """How many normals a pass of one example takes."""
         key = (conditional, draw.dropout > 0, *x.shape[1:])
         if key not in self._noise_sizes:
-            sizes: list[int] = []
-
-            def count(shape: tuple[int, ...]) -> Tensor:
-                sizes.append(math.prod(shape))
-                return moments(0).mean.new_zeros(shape)
-
+            count = Counted(moments(0).mean)
             with torch.no_grad():
                 self._together(x[:1], replace(draw, sampling="shared", normals=count), moments, conditional=conditional)
-            self._noise_sizes[key] = sum(sizes)
+            self._noise_sizes[key] = count.used
         return self._noise_sizes[key]
 
     @torch.no_grad()

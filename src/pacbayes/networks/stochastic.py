@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
+from pacbayes.checks import check_number
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks import conversion
@@ -80,6 +81,7 @@ class StochasticNetwork(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"a model is an nn.Module, not a {type(model).__name__}: pacbayes.build() makes one")
+        check_number("the prior variance", prior_variance)
         if not 0 < prior_variance <= LARGEST_VARIANCE:
             raise InvalidInput(
                 f"the prior variance must be positive, at most {LARGEST_VARIANCE:g}, and is {prior_variance}"

@@ -18,7 +18,7 @@ from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import Data
 from pacbayes.errors import NonFinite
 from pacbayes.networks import StochasticNetwork
-from pacbayes.networks.distributions import Tape
+from pacbayes.networks.distributions import Counted, Tape
 from pacbayes.networks.refusals import check_examples
 from pacbayes.report.svg import element, picture, round_steps, text
 from pacbayes.seeds import derived_seed
@@ -62,7 +62,9 @@ def risk_realisations(net: StochasticNetwork, data: Data, count: int, seed: int)
     stage = Stage(net, data, Settings(sampling="shared"))
     device, cuda = net.mean.device, net.mean.is_cuda
     generator = torch.Generator(device).manual_seed(derived_seed(seed, 3, 1))
-    noise = torch.empty(net.hidden_size, device=device, dtype=net.mean.dtype)
+    count_of = Counted(net.mean)
+    stage.risk(torch.arange(1, device=device), count_of)
+    noise = net.mean.new_empty(count_of.used)
     measure = torch.compile(stage.risk, fullgraph=True, dynamic=False) if cuda and stage.resident else stage.risk
     batches = torch.arange(len(data), device=device).split(_CHUNK)
     risks = torch.zeros(count, dtype=torch.float64, device=device)

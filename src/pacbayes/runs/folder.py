@@ -16,7 +16,8 @@ from pacbayes import processes
 from pacbayes.certificates import Certificate
 from pacbayes.data import Data, load, split
 from pacbayes.data.pixels import Pixels
-from pacbayes.errors import InvalidInput, MissingData, RunError
+from pacbayes.devices import device_named
+from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import alone_in, read_plain_file, sha256, strict_json, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
 from pacbayes.networks.conversion import output_name
@@ -125,6 +126,11 @@ class RunFolder:
             raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
         if run.config_file.is_file() and not overwrite:
             raise RunError(f"{path} holds a run already: name another folder, or use --resume or --overwrite")
+        if run.config_file.is_file():
+            try:
+                run.config()
+            except PacBayesError as error:
+                raise RunError(f"{path} is not replaced, for its config.toml is not that of a run: {error}") from None
         # The configuration last: a folder without one would not be known for a run.
         for old in sorted(own, key=lambda old: old == run.config_file):
             old.unlink(missing_ok=True)
@@ -278,17 +284,6 @@ def parameters_of(config: Config, shape: tuple[int, ...], classes: int) -> int:
         return sum(p.numel() for p in model.parameters())
     except (RuntimeError, OverflowError, TypeError):
         raise RunError(f"no network can be made for examples of shape {list(shape)} and {classes} classes") from None
-
-
-def device_named(name: str) -> torch.device:
-    """A device that can be used."""
-    try:
-        device = torch.device(name)
-        # Read back, which a device that computes nothing cannot.
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidInput(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
-    return device
 
 
 def training_data(config: Config, *, download: bool = True) -> SplitData:

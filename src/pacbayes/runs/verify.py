@@ -17,12 +17,13 @@ from pacbayes.certificates.audit import (
     smaller_divergences,
 )
 from pacbayes.certificates.certificate import rounded_up, same
+from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import FILES, RunFolder, device_named, new_network
+from pacbayes.runs.folder import FILES, RunFolder, new_network
 from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal, singles_drawn
 from pacbayes.runs.signature import NAME as SIGNATURE

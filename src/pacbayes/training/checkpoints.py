@@ -26,6 +26,9 @@ class Checkpoint:
     every: float = 0.0
     _written: float = field(default=float("-inf"), init=False)
 
+    def __post_init__(self) -> None:
+        self.path = Path(self.path)
+
     def due(self) -> bool:
         """Whether the last write is long enough ago: what would be written need not be gathered before."""
         return processes.first() and time.monotonic() - self._written >= self.every

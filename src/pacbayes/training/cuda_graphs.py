@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from pacbayes.networks.distributions import Normals, Tape
+from pacbayes.networks.distributions import Counted, Tape
 from pacbayes.seeds import derived_seed
 from pacbayes.training.capture import captured
 from pacbayes.training.engine import EVALUATION
@@ -110,17 +109,10 @@ class GraphEngine:
 
     def _noise_size(self, what: str, size: int) -> int:
         """How many normals one step takes: counted in a plain pass."""
-        used = 0
-
-        def count(shape: tuple[int, ...]) -> Tensor:
-            nonlocal used
-            used += math.prod(shape)
-            return torch.zeros(shape, device=self.stage.device, dtype=self.stage.net.mean.dtype)
-
-        source: Normals = count
+        count = Counted(self.stage.net.mean)
         with torch.no_grad():
-            (self.stage.risk if what == "risk" else self.stage.measure)(self.order[:size], source)
-        return used
+            (self.stage.risk if what == "risk" else self.stage.measure)(self.order[:size], count)
+        return count.used
 
     def _capture(self, body: Callable[[], None]) -> torch.cuda.CUDAGraph:
         def trial() -> None:

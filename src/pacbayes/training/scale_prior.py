@@ -68,15 +68,16 @@ def scale_prior(
     if min(passes, batch_size) < 1:
         raise InvalidInput(f"passes and batch_size must be at least 1, and are {passes} and {batch_size}")
     check_seed(seed)
-    check_fit(net, data, Settings())
+    settings = Settings()
+    check_fit(net, data, settings)
     start = net.rho.clone()
-    settings = Settings(sampling="mixed")
 
     def risk(power: float) -> float:
         net.rho.copy_(start * 2 ** (power / 3))  # s² = |rho|³
         return _risk(net, data, settings, passes, batch_size, seed)
 
-    limit = _error_of_means(net, data, batch_size) + tolerance
+    of_means = _error_of_means(net, data, batch_size)
+    limit = of_means + tolerance
     try:
         power = _largest(lambda power: risk(power) <= limit)
         error = risk(power)
@@ -85,7 +86,7 @@ def scale_prior(
         raise
     net.trained_on.note(data)
     net.freeze_prior()
-    return PriorScale(2**power, error, limit - tolerance)
+    return PriorScale(2**power, error, of_means)
 
 
 def _largest(fits: Callable[[float], bool]) -> float:
