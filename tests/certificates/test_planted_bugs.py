@@ -19,11 +19,11 @@ from mpmath import mpf
 from scipy import stats
 from torch import nn
 
-from pacbayes.bounds import binomial_level, chernoff_upper, kl_inverse, penalty
+from pacbayes.bounds import binomial_level, chernoff_upper, kl_inverse
 from pacbayes.certificates import certify, evidence, monte_carlo
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import independent_errors
-from pacbayes.data import Data, as_data, split
+from pacbayes.data import Data, as_data
 from pacbayes.errors import PacBayesError, UnsupportedModel
 from pacbayes.networks import divergence, memory, stochastic
 from pacbayes.networks.stochastic import StochasticNetwork
@@ -245,7 +245,3 @@ def test_a_planted_bug_is_caught(name, monkeypatch):
     monkeypatch.setattr(target, attribute, bug)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         guard()
-
-
-def test_the_library_is_whole_again():
-    assert split is SPLITS.split and evidence.penalty is penalty
