@@ -10,15 +10,16 @@ import shutil
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 import pacbayes as pb
 from pacbayes.certificates import Certificate
-from pacbayes.cli.app import _certify_and_show
+from pacbayes.cli.app import _certify_and_show, app
 from pacbayes.data import load
 from pacbayes.errors import RunError
 from pacbayes.runs import Config, RunFolder
 
-COMMANDS = ("train", "demo", "certify", "verify", "predict", "report", "sign")
+COMMANDS = sorted(get_command(app).commands)
 
 
 @pytest.fixture(scope="module")
@@ -187,8 +188,23 @@ FLAGS = {
     "--momentum": (0.5, "posterior.momentum"), "--sampling": ("shared", "posterior.sampling"), "--seed": (8, "seed"),
     "--device": ("cpu", "device"), "--data-folder": ("here", "data_folder"),
     "--batch-size": (9, "posterior.batch_size"),
-    "--model": ("mlp-2", "model"),
+    "--model": ("mlp-2", "model"), "--drawn": ("last", "drawn"), "--scaling": ("prior-data", "scaling"),
+    "--pretraining-epochs": (3, "pretraining.epochs"), "--prior-epochs": (3, "prior_training.epochs"),
+    "--prior-objective": ("ERM", "prior_training.objective"), "--prior-kappa": (0.3, "prior_training.kappa"),
+    "--epochs": (3, "posterior.epochs"), "--kappa": (0.4, "posterior.kappa"),
+    "--divergence": ("profile", "posterior.divergence"), "--optimiser": ("adam", "posterior.optimiser"),
+    "--expected-risk": (0.1, "expected_risk"), "--held-back": (0.25, "held_back"),
 }  # fmt: skip
+# Each of these has a test of its own.
+OTHER_FLAGS = {
+    "--out", "--config", "--data", "--prior-data", "--expected-kl", "--resume", "--overwrite", "--checkpoint-seconds",
+    "--tensorboard",
+}  # fmt: skip
+
+
+def test_no_flag_of_train_is_forgotten():
+    options = {flag for option in get_command(app).commands["train"].params for flag in option.opts}
+    assert options == set(FLAGS) | OTHER_FLAGS and not set(FLAGS) & OTHER_FLAGS
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -205,6 +221,12 @@ def test_every_flag_of_train_goes_where_it_belongs(flag, pacbayes_main, data_fil
     for name in place.split("."):
         found = getattr(found, name)
     assert found == value
+
+
+def test_a_prior_of_other_data(pacbayes_main, data_file, tmp_path, tiny):
+    data, other = data_file(tmp_path / "data.npz"), data_file(tmp_path / "other.npz", x=np.eye(4)[np.arange(60) % 3])
+    assert pacbayes_main("train", "--data", data, "--prior-data", other, "--out", tmp_path / "run", *tiny).status == 0
+    assert RunFolder.open(tmp_path / "run").data().bound.fingerprint() == load(str(data)).fingerprint()
 
 
 @pytest.mark.parametrize("arguments", [(), *((name,) for name in COMMANDS)])
