@@ -213,6 +213,12 @@ def test_pandas_tables_with_words_and_gaps():
     assert classifier.score(table, y) > 0.7 and classifier.certificate_.m == 60
     with pytest.raises(ValueError, match="feature names"):
         classifier.predict(table.rename(columns={"width": "breadth"}))
+    for columns, hint in (
+        (["width"], "contains NaN: give .*SimpleImputer"),
+        (["place"], "contains words: give .*OneHot"),
+    ):
+        with pytest.raises(InvalidInput, match=hint):
+            quick().fit(table[columns], y)
     # Without words and gaps a table needs nothing else.
     assert quick().fit(table[["height"]], y).feature_names_in_ == ["height"]
 

@@ -47,6 +47,17 @@ _WEIGHTS_AT_ONCE = 2**24
 _SPLIT, _START, _PRIOR, _POSTERIOR, _CERTIFICATE, _HOLDOUT, _PREDICTION = range(7)
 
 
+# What scikit-learn says of X, what that means, and the preprocessing that helps.
+_NOT_NUMBERS = (
+    ("X contains NaN", "Input X contains NaN", "make_pipeline(SimpleImputer(), StandardScaler())"),
+    (
+        "could not convert string to float",
+        "Input X contains words",
+        'make_column_transformer((OneHotEncoder(handle_unknown="ignore"), COLUMNS), remainder=StandardScaler())',
+    ),
+)
+
+
 class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     """A neural classifier with a certificate, as a scikit-learn estimator.
 
@@ -222,13 +233,13 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
             try:
                 X, y = validate_data(self, X, y, dtype="numeric")
             except ValueError as error:
-                if "X contains NaN" not in str(error):
-                    raise
-                # In a pipeline, as scikit-learn advises, it would be fitted on the bound data too.
-                raise InvalidInput(
-                    "Input X contains NaN: give preprocessing=make_pipeline(SimpleImputer(), StandardScaler()), which "
-                    "is fitted on the prior data alone"
-                ) from None
+                for words, what, preprocessing in _NOT_NUMBERS:
+                    if words in str(error):
+                        # In a pipeline, as scikit-learn advises, it would be fitted on the bound data too.
+                        raise InvalidInput(
+                            f"{what}: give preprocessing={preprocessing}, which is fitted on the prior data alone"
+                        ) from None
+                raise
         else:
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)

@@ -189,6 +189,8 @@ def test_folders_that_are_no_runs(name, pacbayes_main, tmp_path):
     for path in (tmp_path / "nowhere", tmp_path / "empty", tmp_path / "file"):
         assert_one_error_line(pacbayes_main(name, path, *more), "not a run folder", str(path))
     assert not contents(tmp_path / "empty") and (tmp_path / "file").read_bytes() == b""
+    (tmp_path / "mine.json").write_text("{}")
+    assert_one_error_line(pacbayes_main(name, tmp_path / "mine.json", *more), "Certificate.load(FILE).check()")
 
 
 @pytest.mark.parametrize("name", ["certify", "predict"])

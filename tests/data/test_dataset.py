@@ -4,6 +4,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
+from torch.utils.data import DataLoader, TensorDataset
 
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
@@ -66,6 +68,7 @@ def spoilt(value, row=2):
         (X, [0, 1, 2**40, 0], r"y\[2\] is 1099511627776"),
         (X, [b"a", b"b", b"c", b"d"], "y must hold real numbers"),
         (X, Y[:, None], r"one label an example, shape \[m\], not \[4, 1\]"),
+        (X, np.eye(3)[Y], r"not \[4, 3\]: take y.argmax\(1\)"),
         (X, Y[:3], "4 examples but y has 3 labels"),
         (X, [0, 0, 0, 0], "classes must be at least 2, not 1"),
         (X[:0], Y[:0], "no examples"),
@@ -74,6 +77,7 @@ def spoilt(value, row=2):
         (X.astype(str), Y, "x must hold real numbers"),
         (X.astype(complex), Y, "x must hold real numbers"),
         (X.astype(object), Y, "x must hold real numbers"),
+        (csr_array(X), Y, r"take x.toarray\(\)"),
         ([[1.0, 2.0], [3.0]], [0, 1], "x is not an array"),
     ],
 )
@@ -89,6 +93,11 @@ def test_bad_values_are_refused(x, y, message):
 def test_bad_classes_are_refused(classes, message):
     with pytest.raises(InvalidInput, match=message):
         as_data((X, Y), classes=classes)
+
+
+def test_of_a_loader_its_dataset_is_asked_for():
+    with pytest.raises(InvalidInput, match=r"not DataLoader: give its dataset"):
+        as_data(DataLoader(TensorDataset(torch.tensor(X), torch.tensor(Y))))
 
 
 @pytest.mark.parametrize("value", [X, (X,), (X, Y, Y), None, "mnist", {"x": X}])

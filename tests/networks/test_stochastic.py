@@ -229,6 +229,7 @@ REFUSED = {
         r"^1 \(BatchNorm1d\) has no running statistics",
     ),
     "no linear": (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), "it has none"),
+    "a compiled model": (lambda: torch.compile(nn.Linear(4, 2), backend="eager"), "the model is compiled"),
     "no trainable linear": (lambda: frozen(nn.Linear(4, 2)), "it has none"),
 }
 
@@ -256,6 +257,13 @@ def test_anything_after_the_last_linear_is_refused(last, call):
     for _ in range(2):
         with pytest.raises(UnsupportedModel, match="last Linear"):
             getattr(net, call)(torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize(("given", "name"), [(lambda out: (out, out), "tuple"), (lambda out: {"logits": out}, "dict")])
+def test_outputs_that_are_no_tensor_are_refused(given, name):
+    net = stochastic(Wrapped(two_layers().float(), given))
+    with pytest.raises(UnsupportedModel, match=f"gives a {name}.*one tensor"):
+        net(torch.zeros(3, 3))
 
 
 def test_a_function_that_changes_the_output_in_place_is_refused():

@@ -81,7 +81,9 @@ def train(
     pretraining_epochs: Annotated[
         int | None, typer.Option(help="Cross-entropy epochs for the prior's means; 0 for none. [default: 30]")
     ] = None,
-    pretraining_rate: Annotated[float | None, typer.Option(help="Their learning rate. [default: 0.02]")] = None,
+    pretraining_rate: Annotated[
+        float | None, typer.Option(help="Learning rate of the pre-training. [default: 0.02]")
+    ] = None,
     prior_objective: Annotated[
         str | None,
         typer.Option(help="Objective of the prior's training: as --objective, or ERM. [default: invKL]"),
@@ -92,7 +94,9 @@ def train(
     prior_epochs: Annotated[
         int | None, typer.Option(help="Epochs of the prior's training; 0 for none. [default: 15]")
     ] = None,
-    prior_rate: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.005]")] = None,
+    prior_rate: Annotated[
+        float | None, typer.Option(help="Learning rate of the prior's training. [default: 0.005]")
+    ] = None,
     prior_schedule: Annotated[str | None, typer.Option(help="As --schedule, for the prior.")] = None,
     prior_dropout: Annotated[
         float | None, typer.Option(help="Dropout while the prior is trained. [default: 0]")
@@ -114,7 +118,9 @@ def train(
         typer.Option(help="kl, or profile: the prior's scale chosen for each tensor, and paid for. [default: kl]"),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of the posterior's training. [default: 20]")] = None,
-    rate: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.002]")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Learning rate of the posterior's training. [default: 0.002]")
+    ] = None,
     schedule: Annotated[
         str | None,
         typer.Option(help='cosine, constant, or steps such as "250@0.005, 50@0.0001". [default: cosine]'),

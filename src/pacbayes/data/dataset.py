@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from pacbayes.data.labels import number_labels
 from pacbayes.data.objects import arrays_of
@@ -269,7 +270,8 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     if (arrays := arrays_of(data)) is not None:
         *data, class_names = arrays
     if not isinstance(data, tuple | list) or len(data) != 2:
-        raise InvalidInput(f"expected Data, a pair (x, y) or a dataset, not {type(data).__name__}")
+        of_loader = ": give its dataset, loader.dataset" if isinstance(data, DataLoader) else ""
+        raise InvalidInput(f"expected Data, a pair (x, y) or a dataset, not {type(data).__name__}{of_loader}")
     if classes is not None:
         try:
             classes = operator.index(classes)
@@ -336,14 +338,16 @@ def _numbers(values: Any, what: str) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError) as error:
         raise InvalidInput(f"{what} is not an array: {error}") from None
     if array.dtype.kind not in "biuf":
-        raise InvalidInput(f"{what} must hold real numbers, not {array.dtype}")
+        sparse = f": take {what}.toarray()" if hasattr(values, "toarray") else ""
+        raise InvalidInput(f"{what} must hold real numbers, not {array.dtype}{sparse}")
     return array
 
 
 def _labels(values: Any) -> np.ndarray:
     labels = _numbers(values, "y")
     if labels.ndim != 1:
-        raise InvalidInput(f"y must hold one label an example, shape [m], not {list(labels.shape)}")
+        one_hot = ": take y.argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else ""
+        raise InvalidInput(f"y must hold one label an example, shape [m], not {list(labels.shape)}{one_hot}")
     # In half precision even the comparison with a limit overflows.
     return labels.astype(np.float64) if labels.dtype.kind == "f" else labels
 

@@ -25,7 +25,9 @@ def number_labels(labels: Sequence[str], names: Sequence[str] = ()) -> tuple[np.
     """
     order = tuple(names) or class_order(labels)
     if len(order) > MAX_CLASSES:
-        raise InvalidInput(f"there are {len(order)} different labels, and {MAX_CLASSES} is the limit: no classes")
+        raise InvalidInput(
+            f"there are {len(order)} different labels, where at most {MAX_CLASSES} are taken for classes"
+        )
     number = {name: i for i, name in enumerate(order)}
     try:
         return np.array([number[label] for label in labels], np.int64), order

@@ -45,7 +45,9 @@ def output_name(model: nn.Module, name: str | None = None) -> str:
     if not linears:
         raise UnsupportedModel("the model must end in a trainable nn.Linear, and it has none")
     if name is not None and name not in linears:
-        raise InvalidInput(f"output {name!r} is not a trainable nn.Linear of the model: choose of {', '.join(linears)}")
+        raise InvalidInput(
+            f"output {name!r} is not a trainable nn.Linear of the model: choose one of {', '.join(linears)}"
+        )
     return linears[-1] if name is None else name
 
 

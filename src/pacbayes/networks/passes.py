@@ -138,6 +138,11 @@ class Passes:
         for count in (1, 2, 3):
             run = partial(self._together, torch.cat([x[:1]] * count), draw, moments, conditional=False)
             (out,), calls[count] = watched(run, [rule.layer for rule in self.binding.rules])
+            if not isinstance(out, Tensor):
+                raise UnsupportedModel(
+                    f"the model gives a {type(out).__name__}, where its outputs alone are needed: one tensor, with "
+                    "a row for each example"
+                )
             last = calls[count][-1] if calls[count] else None
             if last is None or last.layer is not output or not last.gave(out):
                 raise UnsupportedModel(

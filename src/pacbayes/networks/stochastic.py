@@ -81,6 +81,10 @@ class StochasticNetwork(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"a model is an nn.Module, not a {type(model).__name__}: pacbayes.build() makes one")
+        if hasattr(model, "_orig_mod"):
+            raise UnsupportedModel(
+                "the model is compiled: give the one that it was made of; training compiles its own steps"
+            )
         check_number("the prior variance", prior_variance)
         if not 0 < prior_variance <= LARGEST_VARIANCE:
             raise InvalidInput(
@@ -403,7 +407,9 @@ def check_stochastic(net: object) -> None:
     if not isinstance(net, StochasticNetwork):
         raise InvalidInput(f"a stochastic network is needed, not a {type(net).__name__}: pacbayes.stochastic(model)")
     if net.classes < 2:
-        raise UnsupportedModel(f"the output layer, {net.output_layer.name}, has 1 output: it needs one for each class")
+        raise UnsupportedModel(
+            f"the output layer, {net.output_layer.name}, has 1 output: it needs one for each class, two for yes and no"
+        )
 
 
 def _sum(pieces: list[Tensor]) -> Tensor:

@@ -109,7 +109,7 @@ def _test_part(config: Config, bound_data: Data) -> Data | None:
     except ProcessLost:
         raise
     except PacBayesError as error:
-        warnings.warn(f"there is no test error, for what seems to be the test part is none: {error}", stacklevel=3)
+        warnings.warn(f"the test part cannot be used, and there is no test error: {error}", stacklevel=3)
         return None
 
 

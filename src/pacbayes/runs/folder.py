@@ -100,7 +100,9 @@ class RunFolder:
         """An existing run; ``finished`` asks for its posterior."""
         run = cls(Path(path))
         if run.path.is_file():
-            raise RunError(f"{path} is a file, not a run folder: give the folder that it is in")
+            alone = "; 'pacbayes.Certificate.load(FILE).check()' in Python checks a certificate by itself"
+            of_json = alone if run.path.suffix == ".json" else ""
+            raise RunError(f"{path} is a file, not a run folder: give the folder that it is in{of_json}")
         if not run.config_file.is_file():
             raise RunError(f"{path} is not a run folder: it has no config.toml. Make one with 'pacbayes train --out'")
         if finished and not run.weights_file("posterior").is_file():
@@ -172,7 +174,7 @@ class RunFolder:
                 return dict(record)
         except (ValueError, LookupError, TypeError):
             pass
-        raise RunError(f"{self.data_file} is damaged")
+        raise RunError(f"{self.data_file} is damaged: put the file back as it was, or train again")
 
     def class_names(self) -> list[str]:
         """What the labels are called: by their own names, or by their numbers."""
