@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,45 +41,22 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         raise InvalidInput(f"batch_size must be at least 1, and is {batch_size}")
     whole = copy.deepcopy(model).eval()
     run: Callable[[Tensor], Tensor] = whole
-    layer = result = whole
+    layer: nn.Module
+    result: nn.Module
     if isinstance(whole, StochasticNetwork):
-        if whole.fixed_part_changed():
-            raise InvalidInput("what is fixed in the network has changed since the prior was frozen: freeze it again")
-        if whole.hidden_size:
-            raise UnsupportedModel(
-                "weights before the last layer are drawn, so its inputs cannot be computed once: make the last layer "
-                "alone stochastic, pacbayes.stochastic(model, layers=[...])"
-            )
-        if head is not None:
-            raise InvalidInput("head would be ignored: it is for ordinary modules, a stochastic network has its own")
-        shaped = whole.prior_trained_on
-        layer, result, run = whole.output_layer, _head_network(whole), partial(whole, sampling="mean")
+        _refuse_a_network(whole, head)
+        shaped, run = whole.prior_trained_on, partial(whole, sampling="mean")
+        layer, result = whole.output_layer, _head_network(whole)
     else:
         layer = result = _part(whole, head)
         shaped = forget_data(whole)
         remember_data(result, shaped)
     like = next(whole.parameters(), data.x[:1])
     run(data.x[:1].to(like))  # a stochastic network looks at its model first
-    calls: list[tuple[tuple[Any, ...], Any]] = []
-    handle = layer.register_forward_hook(lambda module, args, out: calls.append((args, out)))
-
-    def given(x: Tensor) -> Tensor:
-        """What the head gets for these examples."""
-        calls.clear()
-        out = run(x.to(like))
-        if len(calls) != 1 or calls[0][1] is not out or len(calls[0][0]) != 1 or len(out) != len(x):
-            raise UnsupportedModel(
-                f"the model's output must be that of its head, {head or 'the last Linear'}, applied once and to one "
-                "input: name another part of the model, features(model, data, head=...)"
-            )
-        inputs: Tensor = calls[0][0][0]
-        return inputs.float().cpu()
-
-    with full_precision():
+    with full_precision(), _given_to(layer, run, like, head or "the last Linear") as given:
         x = torch.cat([given(some) for some in data.x.split(batch_size)])
         rows = torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()
         alone = torch.cat([given(some) for some in data.x[rows].split(1)])
-    handle.remove()
     if not torch.allclose(x[rows], alone, rtol=1e-3, atol=1e-4):
         raise UnsupportedModel(
             "what the head gets for an example depends on the other examples of the batch (a batch normalisation "
@@ -89,6 +67,44 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     made_with = (*data.made_with, *shaped)
     named = f"features of {data.name}"
     return replace(data, x=x, name=named, source=source, feature_names=(), made_with=made_with), result
+
+
+def _refuse_a_network(net: StochasticNetwork, head: str | None) -> None:
+    """Refuse a stochastic network whose last layer's inputs are not fixed, or not asked for."""
+    if net.fixed_part_changed():
+        raise InvalidInput("what is fixed in the network has changed since the prior was frozen: freeze it again")
+    if net.hidden_size:
+        raise UnsupportedModel(
+            "weights before the last layer are drawn, so its inputs cannot be computed once: make the last layer "
+            "alone stochastic, pacbayes.stochastic(model, layers=[...])"
+        )
+    if head is not None:
+        raise InvalidInput("head would be ignored: it is for ordinary modules, a stochastic network has its own")
+
+
+@contextmanager
+def _given_to(
+    layer: nn.Module, run: Callable[[Tensor], Tensor], like: Tensor, name: str
+) -> Iterator[Callable[[Tensor], Tensor]]:
+    """What the layer, whose output must be that of ``run``, gets for some examples, moved to where ``like`` is."""
+    calls: list[tuple[tuple[Any, ...], Any]] = []
+    handle = layer.register_forward_hook(lambda module, args, out: calls.append((args, out)))
+
+    def given(x: Tensor) -> Tensor:
+        calls.clear()
+        out = run(x.to(like))
+        if len(calls) != 1 or calls[0][1] is not out or len(calls[0][0]) != 1 or len(out) != len(x):
+            raise UnsupportedModel(
+                f"the model's output must be that of its head, {name}, applied once and to one input: name another "
+                "part of the model, features(model, data, head=...)"
+            )
+        inputs: Tensor = calls[0][0][0]
+        return inputs.float().cpu()
+
+    try:
+        yield given
+    finally:
+        handle.remove()
 
 
 def body_is_fixed(net: StochasticNetwork, data: Data) -> bool:

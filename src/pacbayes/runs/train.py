@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import safetensors.torch
 
@@ -26,7 +28,6 @@ from pacbayes.training import Checkpoint, Epoch
 from pacbayes.training.fit import check_fit, drain
 from pacbayes.training.last_layer import fitting_last
 from pacbayes.training.ordinary import check_ordinary, training_ordinary
-from pacbayes.training.settings import Settings
 
 Watch = Callable[[str, int, Epoch], None]
 """Called with the stage, its number of epochs, and each epoch as it ends."""
@@ -120,37 +121,12 @@ def _training(
     parts = run.data() if data is None else data
     prior_data, held = _held_back(config, parts.prior)
     model = new_model(config, parts.bound.shape, parts.bound.classes, parts.prior)
-
     with _new_file(run.history_file) as file:
         history = HistoryWriter(file, chain_start(run.read("config.toml"), run.read("data.json")))
-
-        def stage(name: str, data: Data, settings: Settings) -> Generator[None, None, None]:
-            try:
-                yield from fitting_last(net, data, settings, *beside(name))
-            except NonFinite as error:
-                raise NonFinite(f"{name}, {error}") from None
-
-        def beside(name: str) -> tuple[Callable[[Epoch], None] | None, Checkpoint]:
-            """A stage's line in the history, and its checkpoint."""
-            total = config.epochs()[name]
-
-            def note(epoch: Epoch) -> None:
-                line: dict[str, Any] = {"stage": name}
-                if name == "posterior" and epoch.epoch == 0:
-                    line["prior_fingerprint"] = sha256(run.read("prior.safetensors"))
-                history.write(line | epoch.record())
-                if watch is not None:
-                    watch(name, total, epoch)
-
-            checkpoint = Checkpoint(run.checkpoint_file(name), checkpoint_seconds)
-            return note if processes.first() else None, checkpoint
-
+        stage = _Stages(run, config.epochs(), history, watch, checkpoint_seconds)
         if (ordinary := config.ordinary_stage()) is not None:
             assert prior_data is not None
-            try:
-                model = yield from training_ordinary(model, prior_data, ordinary, *beside("ordinary"))
-            except NonFinite as error:
-                raise NonFinite(f"ordinary, {error}") from None
+            model = yield from stage("ordinary", partial(training_ordinary, model, prior_data, ordinary))
             # Every process has trained it; on GPUs not to the same last digits.
             for tensor in model.state_dict().values():
                 processes.copy_from_first(tensor)
@@ -159,7 +135,7 @@ def _training(
         posterior = stages.pop("posterior")
         for name, settings in stages.items():
             assert prior_data is not None
-            yield from stage(name, prior_data, settings)
+            yield from stage(name, partial(fitting_last, net, prior_data, settings))
         # From here on the prior is fixed: it is on disk before the bound data are looked at.
         net.freeze_prior()
         risk = config.expected_risk if held is None else _risk_to_expect(net, held, config.seed)
@@ -167,7 +143,7 @@ def _training(
             net.fix_catoni(catoni_parameter(risk, config.expected_kl, len(parts.bound), posterior.delta))
         if processes.first():
             write_atomically(run.weights_file("prior"), safetensors.torch.save(net.state("prior")))
-        yield from stage("posterior", parts.bound, posterior)
+        yield from stage("posterior", partial(fitting_last, net, parts.bound, posterior))
     # All have read the checkpoints that are removed below.
     processes.barrier()
     if not processes.first():
@@ -177,6 +153,38 @@ def _training(
     start_journal(run, history.end, content)
     write_atomically(run.weights_file("posterior"), content)
     run.remove_checkpoints()
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """Runs each stage of a training with its lines in the history, its checkpoint, and its name where it fails."""
+
+    run: RunFolder
+    epochs: dict[str, int]
+    history: HistoryWriter
+    watch: Watch | None
+    checkpoint_seconds: float
+
+    def __call__(
+        self, name: str, training: Callable[..., Generator[None, None, Result]]
+    ) -> Generator[None, None, Result]:
+        note = partial(self._note, name) if processes.first() else None
+        checkpoint = Checkpoint(self.run.checkpoint_file(name), self.checkpoint_seconds)
+        try:
+            return (yield from training(callback=note, checkpoint=checkpoint))
+        except NonFinite as error:
+            raise NonFinite(f"{name}, {error}") from None
+
+    def _note(self, name: str, epoch: Epoch) -> None:
+        line: dict[str, Any] = {"stage": name}
+        if name == "posterior" and epoch.epoch == 0:
+            line["prior_fingerprint"] = sha256(self.run.read("prior.safetensors"))
+        self.history.write(line | epoch.record())
+        if self.watch is not None:
+            self.watch(name, self.epochs[name], epoch)
 
 
 def _held_back(config: Config, prior: Data | None) -> tuple[Data | None, Data | None]:

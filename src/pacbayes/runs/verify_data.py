@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,44 @@ def data_checks(
     except PacBayesError as error:
         yield Check("data", FAILED, str(error))
         return
-    source = config.with_data_at(place)
+    found = yield from _found(config, place)
+    if found is None:
+        return
+    fingerprint = found.source.fingerprint_of(found.bound)
+    yield from _of_prior(config, recorded, found, fingerprint)
+    yield Check("bound data", *equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
+    yield Check("m", *equal(str(certificate.m), str(len(found.bound)), "the number of bound examples"))
+    if net is None:
+        yield Check("Monte Carlo", OPEN, "the count cannot be repeated: there is no network")
+        return
+    if list(found.source.shape) != recorded["shape"] or found.source.classes != net.classes:
+        yield Check("Monte Carlo", FAILED, "the count cannot be repeated: the data are not those of the network")
+        return
+    if config.scales(found.source.shape) and found.prior_source is not None:
+        yield attempt("scaling", _scaling, net, found.prior_source.take(found.prior))
+    again = found.source.take(found.bound) if recompute else None
+    yield attempt("Monte Carlo", lambda: _count(certificate, net, again, run.single(certificate)))
+    if again is not None and os.path.lexists(run.path / "classes.json"):
+        yield attempt("count of classes", _class_counts, run, net, again)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The data of a run, where they are now, and the indices of its two parts."""
+
+    source: Data | Pixels
+    bound: np.ndarray
+    prior_source: Data | Pixels | None
+    """Where the prior's data are taken from; None if they are not at hand."""
+    prior: np.ndarray
+
+
+def _found(config: Config, place: str | None) -> Generator[Check, None, _Found | None]:
+    """The data, if they are at hand; no folder makes verification fetch anything."""
+    at = config.with_data_at(place)
+    folder = at.data_folder or None
     try:
-        # No folder makes verification fetch anything.
-        data = find(source.data, "train", folder=source.data_folder or None, download=False)
+        source = find(at.data, "train", folder=folder, download=False)
     except PacBayesError as error:
         if place is not None:
             raise  # the place is wrong, not the certificate
@@ -48,46 +82,38 @@ def data_checks(
             yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error} (see --data)")
         else:
             yield Check("data", FAILED, str(error))
-        return
-    prior_source: Data | Pixels | None = data
+        return None
+    prior_source: Data | Pixels | None = source
     try:
         if config.prior_data:
-            prior_source = find(config.prior_data, "train", folder=source.data_folder or None, download=False)
+            prior_source = find(config.prior_data, "train", folder=folder, download=False)
     except PacBayesError as error:
         prior_source = None
         yield Check("prior data", OPEN if isinstance(error, MissingData) else FAILED, f"not at hand: {error}")
     try:
-        prior, bound = _parts(config, len(data), len(prior_source or ()))
+        prior, bound = _parts(config, len(source), len(prior_source or ()))
     except PacBayesError as error:
         yield Check("data", FAILED, str(error))
+        return None
+    return _Found(source, bound, prior_source, prior)
+
+
+def _of_prior(config: Config, recorded: dict[str, Any], found: _Found, fingerprint: str) -> Iterator[Check]:
+    """The split, and whether the prior has seen what it should not have."""
+    source, bound, prior_source, prior = found.source, found.bound, found.prior_source, found.prior
+    if prior_source is None:
         return
-    fingerprint = data.fingerprint_of(bound)
-    if prior_source is not None:
-        found = {"bound": (len(bound), fingerprint)}
-        if config.learns_prior:
-            found["prior"] = (len(prior), prior_source.fingerprint_of(prior))
-        yield Check("split", *_split(config, prior, bound, recorded == data_record(data, found)))
-        if config.prior_data:
-            yield Check("prior data", *_others(data.take(bound), prior_source.take(prior)))
-        if isinstance(data, Data) and isinstance(prior_source, Data):
-            examples = data.take(bound)
-            found_copies = [copies_among(examples)]
-            found_copies += [copies_of([prior_source.take(prior)], examples)] if len(prior) else []
-            yield from (Check("copies", OPEN, words) for words in found_copies if words)
-    yield Check("bound data", *equal(certificate.bound_data_fingerprint, fingerprint, "the bound data"))
-    yield Check("m", *equal(str(certificate.m), str(len(bound)), "the number of bound examples"))
-    if net is None:
-        yield Check("Monte Carlo", OPEN, "the count cannot be repeated: there is no network")
-        return
-    if list(data.shape) != recorded["shape"] or data.classes != net.classes:
-        yield Check("Monte Carlo", FAILED, "the count cannot be repeated: the data are not those of the network")
-        return
-    if config.scales(data.shape) and prior_source is not None:
-        yield attempt("scaling", _scaling, net, prior_source.take(prior))
-    again = data.take(bound) if recompute else None
-    yield attempt("Monte Carlo", lambda: _count(certificate, net, again, run.single(certificate)))
-    if again is not None and os.path.lexists(run.path / "classes.json"):
-        yield attempt("count of classes", _class_counts, run, net, again)
+    parts = {"bound": (len(bound), fingerprint)}
+    if config.learns_prior:
+        parts["prior"] = (len(prior), prior_source.fingerprint_of(prior))
+    yield Check("split", *_split(config, prior, bound, recorded == data_record(source, parts)))
+    if config.prior_data:
+        yield Check("prior data", *_others(source.take(bound), prior_source.take(prior)))
+    if isinstance(source, Data) and isinstance(prior_source, Data):
+        examples = source.take(bound)
+        copies = [copies_among(examples)]
+        copies += [copies_of([prior_source.take(prior)], examples)] if len(prior) else []
+        yield from (Check("copies", OPEN, words) for words in copies if words)
 
 
 def _parts(config: Config, examples: int, of_prior: int) -> tuple[np.ndarray, np.ndarray]:
