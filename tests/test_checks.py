@@ -36,6 +36,13 @@ WRONG = {
     "device": lambda: CertifiedClassifier(device="cuda:99", epochs=1, prior_epochs=1).fit(
         *(part.numpy() for part in problem(120))
     ),
+    "no device": lambda: CertifiedClassifier(device=None).fit(*(part.numpy() for part in problem(120))),
+    "fraction of a classifier": lambda: CertifiedClassifier(prior_fraction="0.5").fit(
+        *(part.numpy() for part in problem(120))
+    ),
+    "draws of a test": lambda: pacbayes.test_error(network(), problem(), "3"),
+    "passes": lambda: pacbayes.scale_prior(network(), problem(), passes="2"),
+    "tolerance": lambda: pacbayes.scale_prior(network(), problem(), tolerance="0.1"),
     "epochs": lambda: fit(network(), problem(), epochs=2.5),
     "budget": lambda: certify(network(), problem(), budget="10"),
     "delta of classes": lambda: certify_classes(network(), problem(), delta="0.1"),
@@ -62,7 +69,8 @@ def test_numbers_of_numpy(tmp_path):
     classes.save(tmp_path / "classes.json")
     assert json.loads((tmp_path / "classes.json").read_text())["delta"] == 0.03125
     assert len(split(data, np.float32(0.5), np.int64(1))[0]) == 30
-    assert pacbayes.test_error(net, data, 2, seed=np.int64(1)) == pacbayes.test_error(net, data, 2, seed=1)
+    assert pacbayes.scale_prior(network(), data, passes=np.int64(1), seed=np.int64(2)).error >= 0
+    assert pacbayes.test_error(net, data, np.int64(2), seed=np.int64(1)) == pacbayes.test_error(net, data, 2, seed=1)
 
 
 def test_a_checkpoint_may_be_named_by_a_string(tmp_path):

@@ -149,17 +149,31 @@ def test_predict_and_vote_share_follow_the_law_of_the_posterior():
     assert np.abs(classifier.set_params(random_state=1).vote_share(some) - law).max() < allowed(256)
 
 
-def test_each_example_has_a_draw_of_its_own():
+class Twice(nn.Module):
+    """A layer that is applied twice has no rule: all its weights are drawn for each example."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(2, 2), nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(torch.tanh(self.body(x)))))
+
+
+@pytest.mark.parametrize("model", ["mlp", Twice()], ids=["rules", "no rule"])
+def test_each_example_has_a_draw_of_its_own(model):
     """One example at a time with one seed, the labels of like examples are still draws, not those of a few networks.
 
     Over many examples the errors are then as frequent as the risk of Q says: 6 standard errors, 2e-9 for each seed.
     """
     x, y = blobs(120, spread=3.0)
-    classifier = quick(prior_variance=0.1, prior_epochs=0, epochs=1).fit(x, y)
+    classifier = quick(model=model, prior_variance=0.1, prior_epochs=0, epochs=1).fit(x, y)
+    assert classifier.network_.drawn_by_rules == (model == "mlp")
     doubtful = x[classifier.vote_share(x).max(1).argmin()]
     near = doubtful + 1e-6 * np.arange(4000)[:, None]
     labels = classifier.predict(near)
     assert [classifier.predict(one[None])[0] for one in near[:20]] == list(labels[:20])
+    assert (np.concatenate([classifier.predict(part) for part in np.array_split(near, 7)]) == labels).all()
     with torch.no_grad():
         outputs = classifier.network_(classifier._inputs(near).repeat(25, 1), "independent")
     law = torch.bincount(outputs.argmax(-1), minlength=3).double() / 100_000
@@ -167,23 +181,6 @@ def test_each_example_has_a_draw_of_its_own():
         drawn = classifier.set_params(random_state=seed).predict(near)
         rates = (drawn[:, None] == classifier.classes_).mean(0)
         assert np.abs(rates - law.numpy()).max() < 6 * (0.25 / 4000 + 0.25 / 100_000) ** 0.5
-
-
-def test_models_whose_layers_have_no_rule_draw_for_each_example_too():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = nn.Linear(2, 2), nn.Linear(2, 3)
-
-        def forward(self, x):
-            return self.head(torch.tanh(self.body(torch.tanh(self.body(x)))))
-
-    x, y = blobs(120, spread=3.0)
-    classifier = quick(model=Twice(), prior_variance=0.1, prior_epochs=0, epochs=1).fit(x, y)
-    assert not classifier.network_.drawn_by_rules
-    labels = classifier.predict(x)
-    assert (labels == classifier.predict(x)).all()
-    assert (np.concatenate([classifier.predict(part) for part in np.array_split(x, 7)]) == labels).all()
 
 
 def test_in_a_pipeline_and_a_grid_search():

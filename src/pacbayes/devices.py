@@ -13,6 +13,6 @@ def device_named(name: str) -> torch.device:
         device = torch.device(name)
         # Read back, which a device that computes nothing cannot.
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise InvalidInput(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
     return device

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates import certify, formulas_of, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
+from pacbayes.checks import check_number
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.dataset import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
@@ -203,7 +204,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def vote_share(self, X: Any) -> np.ndarray:
-        """The share of 256 draws for each example that give each class: with which probability ``predict`` does.
+        """The share of 256 drawn networks that give each class: with which probability ``predict`` does.
 
         Over new examples, one minus the share of the true class averages to the true risk, which the certificate
         bounds. The class of the largest share, a majority vote, errs at most twice as often as is certified.
@@ -212,9 +213,12 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         x, seed = self._new_inputs(X)
         net, generator = self._prediction(seed)
         votes = torch.zeros(len(x), len(self.classes_), dtype=torch.int64)
-        for _ in range(VOTES):
-            labels = _passed(net, x, lambda some: net(some, "independent", generator)).argmax(-1, keepdim=True)
-            votes.scatter_add_(-1, labels, torch.ones_like(labels))
+        with full_precision():  # as it was counted
+            for some, counts in zip(*(part.split(chunk_size(net, x)) for part in (x, votes)), strict=True):
+                inputs = some.to(net.mean.device)
+                for _ in range(VOTES):
+                    labels = net(inputs, "shared", generator).argmax(-1, keepdim=True).cpu()
+                    counts.scatter_add_(-1, labels, torch.ones_like(labels))
         share: np.ndarray = votes.numpy() / VOTES
         return share
 
@@ -255,6 +259,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     def _split(self, examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """The rows of prior and bound data; everything is prior data where no certificate is possible."""
         everything, nothing = np.arange(examples), np.arange(0)
+        check_number("prior_fraction", self.prior_fraction)
         if not 0 <= self.prior_fraction < 1:
             raise InvalidInput(f"prior_fraction must be 0 or more and below 1, and is {self.prior_fraction!r}")
         cut = round(self.prior_fraction * examples)

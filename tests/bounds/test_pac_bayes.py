@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from pacbayes.bounds import ERM, OBJECTIVES, McAll, best_lambda, invKL, kl_inverse, lbd, penalty, quad
+from pacbayes.bounds import (
+    ERM,
+    OBJECTIVES,
+    McAll,
+    best_lambda,
+    catoni_parameter,
+    chernoff_upper,
+    clopper_pearson_upper,
+    invKL,
+    kl_inverse,
+    lbd,
+    penalty,
+    quad,
+)
 from pacbayes.errors import InvalidInput
 
 RISKS = [0.0, 1e-6, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.95, 1.0]
@@ -27,6 +40,16 @@ def test_penalty_is_the_formula(kl, m, delta, kappa):
     assert penalty(kl, m, delta, kappa) == pytest.approx(true, rel=1e-14)
     tensor = penalty(torch.tensor(kl, dtype=torch.float64), m, delta, kappa)
     assert tensor.item() == pytest.approx(true, rel=1e-14)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_a_delta_of_numpy_is_computed_with_in_full(kind):
+    delta = kind(0.001)
+    assert penalty(2.0, 60_000, delta) == penalty(2.0, 60_000, float(delta))
+    assert penalty(2.0, 60_000, delta, exact=True) == penalty(2.0, 60_000, float(delta), exact=True)
+    assert chernoff_upper(0.1, 1000, delta) == chernoff_upper(0.1, 1000, float(delta))
+    assert clopper_pearson_upper(3, 1000, delta) == clopper_pearson_upper(3, 1000, float(delta))
+    assert catoni_parameter(0.1, 1.0, 1000, delta) == catoni_parameter(0.1, 1.0, 1000, float(delta))
 
 
 def test_kappa_multiplies_the_logarithm_too_and_is_one_by_default():

@@ -379,6 +379,19 @@ def test_exact_errors_are_whole_numbers_and_not_below():
     assert type(found) is int and true <= found / EXACT_UNIT <= true + 0.1
 
 
+@pytest.mark.parametrize(("inputs", "classes"), [(16, 10), (128, 100), (4096, 10), (20_000, 3)])
+def test_sums_of_one_sign_are_no_other_output(inputs, classes):
+    """Where nothing cancels, float32 sums are at their worst, and still those of the last layer."""
+    generator = torch.Generator().manual_seed(0)
+    linear = nn.Linear(inputs, classes)
+    with torch.no_grad():
+        linear.weight.copy_(torch.rand(classes, inputs, generator=generator))
+    x, y = torch.rand(60, inputs, generator=generator), torch.arange(60) % classes
+    net = stochastic(linear, 1e-8)
+    _, _, room = net.exact_moments(x)
+    assert room.max() < 0.01 * inputs and certify(net, as_data((x, y), classes=classes), sampling="exact").check() == []
+
+
 def test_weights_too_large_for_their_deviations_pay_for_nothing():
     """Their draws are always the same number, though the density there is not: no ratio may come from that."""
     torch.manual_seed(0)

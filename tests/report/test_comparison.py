@@ -10,7 +10,8 @@ import pytest
 from pacbayes.certificates.certificate import percent
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
-from pacbayes.report.card import _code, _escaped
+from pacbayes.report.card import _code, _escaped, _inputs
+from pacbayes.runs import Config
 
 
 def test_the_cells_are_those_of_the_run(image_run):
@@ -59,6 +60,16 @@ def test_the_card_says_what_is_promised_and_what_is_not(image_run):
     assert certificate.sentence() in card and certificate.posterior_fingerprint in card
     assert "It says nothing about examples from another source" in card and "pacbayes verify RUN" in card
     assert len(re.findall(r"^\| \d \| \d+ \| ≤ [\d.]+ % \|$", card, re.M)) == 10
+
+
+def test_the_card_says_how_inputs_are_given(tmp_path):
+    digits = _inputs(Config(data="digits"), [1, 8, 8])
+    assert digits == "images of shape [1, 8, 8], whose pixels, of 0 to 255, are given as pixel / 255 / 0.25"
+    assert "scales them itself" in _inputs(Config(data="digits", scaling="prior-data"), [1, 8, 8])
+    for name in "ab":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    assert "(pixel / 255 - 0.5) / 0.25" in _inputs(Config(data=str(tmp_path / "photos")), [3, 8, 8])
+    assert _inputs(Config(data="mine.npz"), [4]).startswith("numbers of shape [4], in the units of the data")
 
 
 def test_words_of_others_stay_in_their_code_span():

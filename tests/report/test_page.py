@@ -168,6 +168,16 @@ def test_the_kept_epoch_is_the_one_configured(new_run, keep, words):
     assert text.count(f"epoch {words.split()[1]}, kept") == 2
 
 
+def test_a_posterior_that_is_the_prior_is_said_to_be_so_and_only_then(new_run):
+    words = "No epoch has a smaller bound than the prior itself"
+    history = new_run().history_file.read_text()
+    as_prior = re.sub(r'"kept": \d', '"kept": -1', history)
+    text, page = read(new_run(history=as_prior, name="prior"))
+    assert words in page.text and ", kept" not in text
+    for name, lines in (("kept", history), ("unknown", re.sub(r', "kept": \d, "kept_bound": [\d.]+', "", history))):
+        assert words not in read(new_run(history=lines, name=name))[1].text
+
+
 def test_no_history_is_said(new_run):
     assert "was not recorded" in read(new_run(history=""))[1].text
 

@@ -15,13 +15,14 @@ from PIL import Image
 from pacbayes.bounds import clopper_pearson_upper
 from pacbayes.bounds.majority import vote_rules
 from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
-from pacbayes.data import load
+from pacbayes.data import image_folders, load
+from pacbayes.data.catalogue import image_scaling
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.networks import memory
 from pacbayes.report.evaluation import read_evaluation
 from pacbayes.runs import Config, certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.journal import note, read_journal
-from pacbayes.runs.predict import inputs_for
+from pacbayes.runs.predict import _look_at_the_range, inputs_for
 
 
 def test_the_certificate_is_that_of_the_trained_network(certified):
@@ -229,7 +230,28 @@ def test_images_are_scaled_as_those_of_the_catalogue_were(tmp_path):
         )
 
 
-def test_images_need_no_folders_to_be_predicted(tiny, tmp_path):
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (-2, 2, False),
+        (-1.9, 1.8, False),
+        (0, 1, True),
+        (-1, 1, True),
+        (0, 255, True),
+        (-2.1, 2.6, True),
+        (-0.5, 0.5, True),
+    ],
+)
+def test_the_range_of_pixels(low, high, said):
+    """CIFAR-10 has pixels from -2 to 2; shares of white, or any other convention, are something else."""
+    x = torch.linspace(low, high, 12 * 3072).view(12, 3, 32, 32)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        _look_at_the_range(x, image_scaling("cifar10"), "cifar10")
+    assert len(heard) == said
+
+
+def test_images_need_no_folders_to_be_predicted(tiny, tmp_path, monkeypatch):
     generator = np.random.default_rng(0)
     for number in range(60):
         folder = tmp_path / "photos" / "ab"[number % 2]
@@ -245,6 +267,9 @@ def test_images_need_no_folders_to_be_predicted(tiny, tmp_path):
     assert torch.equal(found[0], load(run.config().data).x[0])
     assert inputs_for(run, str(new / "grey.png"))[1] == ["grey.png"]
     assert len(predict_run(run, found)) == 2
+    np.savez(tmp_path / "new.npz", x=generator.random((20, 3, 8, 8)))
+    with pytest.warns(UserWarning, match="pixels of .*photos between -2 and 2"):
+        inputs_for(run, str(tmp_path / "new.npz"))
     Image.fromarray(generator.integers(0, 255, (9, 8), np.uint8)).save(new / "large.png")
     with pytest.raises(DataError, match=r"large.png has 8 x 9 pixels, and those of the training data 8 x 8"):
         inputs_for(run, str(new))
@@ -254,6 +279,10 @@ def test_images_need_no_folders_to_be_predicted(tiny, tmp_path):
     scaled = train_run(tiny(f"{tmp_path / 'photos'}#6"), tmp_path / "scaled")
     for folder, count in ((new, 3), (tmp_path / "photos", 60)):
         assert inputs_for(scaled, str(folder))[0].shape == (count, 3, 6, 6)
+    monkeypatch.setattr(image_folders, "MAX_BYTES", 100)
+    for folder in (new, tmp_path / "photos"):
+        with pytest.raises(DataError, match="more than 100 bytes"):
+            inputs_for(scaled, str(folder))
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 1), (5, 2, 2)])

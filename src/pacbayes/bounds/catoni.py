@@ -38,7 +38,7 @@ def catoni_parameter(risk: float, kl: float, m: int, delta: float) -> float:
     p is the bound there, ``kl_inverse(r, (kl + log(1/delta))/m)``. The bound is valid for any C, if only it is fixed
     before the bound data are seen, and flat around the best.
     """
-    check_delta(delta)
+    delta = check_delta(delta)
     if not (0 <= risk <= 1 and 0 <= kl < math.inf and m >= 1):
         raise InvalidInput(f"a risk in [0, 1], a finite KL and m >= 1 are needed, not {risk}, {kl} and {m}")
     p = kl_inverse(risk, (kl - math.log(delta)) / m)

@@ -15,7 +15,7 @@ def chernoff_upper(mean: float, n: int, delta: float, *, two_sided: bool = False
     For independent terms in [0, 1], not necessarily with the same mean (Hoeffding 1963, theorem 1). The paper
     writes ``log(2/delta)`` (Langford and Caruana 2002), which also limits the mean from below: ``two_sided=True``.
     """
-    check_delta(delta)
+    delta = check_delta(delta)
     if n < 1 or not 0 <= mean <= 1:
         raise InvalidInput(f"a mean in [0, 1] of at least one term is needed, not {mean} of {n}")
     # The quotient may be rounded down by an ulp; the factor puts it back above.
@@ -32,7 +32,7 @@ def clopper_pearson_upper(errors: int, n: int, delta: float) -> float:
     >>> clopper_pearson_upper(0, 100, 0.05) > 1 - 0.05 ** (1 / 100)
     True
     """
-    check_delta(delta)
+    delta = check_delta(delta)
     if n < 1 or not 0 <= errors <= n:
         raise InvalidInput(f"0 <= errors <= n and n >= 1 are needed, not errors = {errors} of n = {n}")
     if errors == n:

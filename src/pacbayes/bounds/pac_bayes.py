@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.constant import xi
-from pacbayes.checks import check_number
+from pacbayes.checks import check_number, plain
 from pacbayes.errors import InvalidInput
 
 Value = TypeVar("Value", float, Tensor)
@@ -31,7 +31,7 @@ def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool 
     >>> round(penalty(0.0, 30_000, 0.025), 7), round(penalty(0.0, 30_000, 0.025, exact=True), 7)
     (0.0003179, 0.0003024)
     """
-    check_delta(delta)
+    delta = check_delta(delta)
     if exact:
         return (kl + math.log(xi(m) / delta)) * (kappa / m)
     if m < 8:
@@ -42,13 +42,16 @@ def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool 
 SMALLEST_DELTA = 1e-300
 
 
-def check_delta(delta: float, name: str = "delta") -> None:
+def check_delta(delta: float, name: str = "delta") -> float:
+    """The delta, as a number of Python's own: NumPy's may have fewer digits, and all that follows would."""
     check_number(name, delta)
+    delta = plain(delta)
     if not 0 < delta < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1, and is {delta}")
     # Smaller floats have fewer digits.
     if delta < SMALLEST_DELTA:
         raise InvalidInput(f"{name}, or what is left of it for each prior or part, is below {SMALLEST_DELTA:g}")
+    return delta
 
 
 def check_deltas(delta: float, mc_delta: float) -> None:

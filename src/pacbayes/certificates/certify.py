@@ -245,7 +245,7 @@ def holdout_bound(
     ``drawn=False``, by the network of its means, which is not random at all and often errs less.
     """
     check_stochastic(net)
-    check_delta(delta)
+    delta = check_delta(delta)
     data = as_data(data, classes=net.classes)
     seed = chosen_seed(seed)
     refuse_what_voids_a_bound(net, data)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pacbayes import processes
 from pacbayes.bounds.riemann import misclassification_upper
 from pacbayes.certificates.evidence import EXACT_UNIT, LOSS_UNIT
+from pacbayes.checks import plain
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput
@@ -201,7 +202,8 @@ def shared_errors(
 def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
     """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
     check_stochastic(net)
-    seed = chosen_seed(seed)
+    seed, draws = chosen_seed(seed), plain(draws)
+    check_draws(draws)
     data = as_data(data, classes=net.classes)
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
         data, head = features(net, data)

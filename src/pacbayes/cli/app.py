@@ -134,7 +134,10 @@ def certify(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="Time for the draws, such as 60s or 5m, in place of --draws; their number is fixed first."),
+        typer.Option(
+            help="Time for the draws, such as 60s or 5m, in place of --draws; their number is fixed first. "
+            "--classes takes about as long again."
+        ),
     ] = None,
     delta: Delta = 0.025,
     mc_delta: MCDelta = None,

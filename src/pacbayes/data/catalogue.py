@@ -129,9 +129,11 @@ def image_folder(name: str) -> tuple[Path, str] | None:
 
 
 def image_scaling(name: str) -> Scaling | None:
-    """How an image file has to be scaled to be like the examples of a dataset of the catalogue."""
+    """How an image file has to be scaled to be like the examples of these data; None if they are no images."""
     entry = ENTRIES.get(_BINARY.get(name, name))
-    return replace(entry.scaling, levels=IMAGES.levels) if entry else None
+    if entry is None:
+        return IMAGES if image_folder(name) is not None else None
+    return replace(entry.scaling, levels=IMAGES.levels)
 
 
 def _is_own(name: str) -> bool:

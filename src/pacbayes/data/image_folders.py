@@ -1,5 +1,6 @@
 """A folder of images, one subfolder a class: `photos/cat/1.png`. Pillow reads them, and only the formats named here."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +44,8 @@ class Images:
 def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as `find_images`, all in memory."""
     images = find_images(path, side, part)
-    if 4 * len(images) * int(np.prod(images.shape, dtype=object)) > MAX_BYTES:
-        raise DataError(
-            f"{path}: {len(images)} images of {images.shape[2]} x {images.shape[1]} pixels would take more than "
-            f"{MAX_BYTES} bytes: write them to a folder that is read as needed with 'pacbayes store'"
-        )
     try:
+        _check_memory(len(images), images.shape)
         x = torch.from_numpy(images.read(slice(None)))
         return Data(x, torch.from_numpy(images.labels), len(images.class_names), path.name, images.class_names)
     except (DataError, InvalidInput) as error:
@@ -68,12 +65,21 @@ def read_images(
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InvalidInput(f"an example has shape {list(shape)}, which no image has")
     channels, height, width = shape
+    _check_memory(len(files), (channels, height, width))
     for file in files:
         (wide, high), _ = _header(_pillow(), file)
         if not resize and (wide, high) != (width, height):
             raise DataError(f"{file} has {wide} x {high} pixels, and those of the training data {width} x {height}")
     labels = np.zeros(len(files), np.int64)
     return torch.from_numpy(Images(tuple(files), labels, (), (channels, height, width)).read(slice(None), scaling))
+
+
+def _check_memory(images: int, shape: tuple[int, int, int]) -> None:
+    if 4 * images * math.prod(shape) > MAX_BYTES:
+        raise DataError(
+            f"{images} images of {shape[2]} x {shape[1]} pixels would take more than {MAX_BYTES} bytes: write them to "
+            "a folder that is read as needed with 'pacbayes store'"
+        )
 
 
 def find_images(path: Path, side: str = "", part: str = "train") -> Images:

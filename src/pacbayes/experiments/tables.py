@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pacbayes.bounds import kl_inverse, penalty
 from pacbayes.experiments.catalogue import Experiment, referred
 from pacbayes.experiments.figures import affine_figure, grid_figure
 from pacbayes.experiments.runner import read_results
@@ -59,21 +60,43 @@ def _section(experiment: Experiment, known: dict[str, Experiment], results: Path
 def headline_table(experiment: Experiment, known: dict[str, Experiment], results: Path) -> str:
     """Table 3: for each row the best bound there is among its like, whatever the schedule and seed."""
     lines = _heading("data, network, prior", "ours", "row, schedule, seed", "the paper", "Pérez-Ortiz et al. 2021")
+    charged = []
     for row in experiment.rows:
         entry, (other, _) = experiment.entry(row), referred(known, experiment, row)
-        files = [results / f"{name}.jsonl" for name in (other.name, *entry.get("also", []))]
-        found = [r for file in files for r in read_results(file) if r["row"].startswith(entry["among"])]
-        best = min(found, key=lambda r: float(r["risk_bound"]), default=None)
+        files = {name: results / f"{name}.jsonl" for name in (other.name, *entry.get("also", []))}
+        found = [
+            (name, record)
+            for name, file in files.items()
+            for record in read_results(file)
+            if record["row"].startswith(entry["among"])
+        ]
+        name, best = min(found, key=lambda pair: float(pair[1]["risk_bound"]), default=("", None))
         ours = ["not run", "–"]
         if best is not None:
             bound = _bound(best["risk_bound"])
             ahead = best["risk_bound"] <= entry["paper"]["risk_bound"]
-            ours = [f"**{bound}**" if ahead else bound, f"{best['row']}, {best['schedule']}, {best['seed']}"]
+            of = "" if name == other.name else f" of {name}"
+            ours = [f"**{bound}**" if ahead else bound, f"{best['row']}{of}, {best['schedule']}, {best['seed']}"]
+            if of:
+                charged.append(f"{row} {_bound(_as_one_of(MANY, best))}")
         paper = entry["paper"]
         cells = [row, *ours, _number(paper["risk_bound"]), _number(paper["perez_ortiz"])]
         lines.append(f"| {' | '.join(cells)} |")
     note = "Each is the best of all finished rows, as in the paper: the choice among them is not paid for."
+    if charged:
+        note += (
+            " Nor is that of the schedules of rows that name another experiment, which were set when bounds on the "
+            f"same data had been seen. As one of {MANY} priors: {', '.join(charged)}."
+        )
     return "\n".join([*lines, "", note])
+
+
+MANY = 100
+
+
+def _as_one_of(priors: int, record: dict[str, Any]) -> float:
+    """The paper's bound of a record if its prior had been one of so many, all charged for."""
+    return kl_inverse(record["empirical_risk_bound"], penalty(record["kl"], record["m"], record["delta"] / priors))
 
 
 def _affine(experiment: Experiment, records: list[dict[str, Any]], results: Path) -> str:

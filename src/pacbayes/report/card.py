@@ -90,10 +90,10 @@ def model_card(run: RunFolder) -> str:
 
 
 def _inputs(config: Config, shape: list[int]) -> str:
-    scaling = image_scaling(config.data)
+    scaling, scaled = image_scaling(config.data), _SCALED if config.scales(tuple(shape)) else ""
     if scaling is not None:
-        return f"images of shape {shape}, whose pixels, of 0 to 255, are given as {scaling}"
-    return f"numbers of shape {shape}{_SCALED if config.scales(tuple(shape)) else ''}"
+        return f"images of shape {shape}, whose pixels, of 0 to 255, are given as {scaling}{scaled}"
+    return f"numbers of shape {shape}{scaled}"
 
 
 def _training(config: Config, certificate: Certificate) -> str:

@@ -61,7 +61,7 @@ _MEANINGS = {
         "profile_log_ratio": "The same, with the prior's scale chosen for each weight tensor.",
         "draw": "How many single networks were drawn so far; each is charged for.",
         "priors": "How many priors, splits, scales or seeds were to be tried, this one among them. All share delta "
-        "equally, so that the best may be kept.",
+        "equally, so that any of them may be chosen, and then certified.",
         "catoni": "The values of C for Catoni's bound, fixed with the prior.",
         "penalty": "(kl + log(2√m/delta)) / m, or its like for another bound: what it pays for each example.",
     },

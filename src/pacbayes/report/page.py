@@ -109,9 +109,8 @@ def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Exa
 
 
 def _kept(epochs: list[Epoch]) -> int | None:
-    """The epoch whose weights are the posterior; none, if that is the prior."""
-    kept = epochs[-1].kept if epochs else None
-    return None if kept == -1 else kept
+    """The epoch whose weights are the posterior; -1, if these are the prior's; None, if that was not recorded."""
+    return epochs[-1].kept if epochs else None
 
 
 def _curves(stages: dict[str, list[Epoch]], kept: int | None) -> list[tuple[str, str]]:
@@ -122,6 +121,7 @@ def _curves(stages: dict[str, list[Epoch]], kept: int | None) -> list[tuple[str,
         "prior": "Prior, on the prior data",
         "posterior": "Posterior, on the bound data",
     }
+    kept = None if kept == -1 else kept
     drawn = []
     for stage, epochs in stages.items():
         curves = [Curve("risk", "empirical", [epoch.risk for epoch in epochs])]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pacbayes.checks import check_number, check_type, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import normals_like
@@ -63,6 +64,10 @@ def scale_prior(
     """
     check_stochastic(net)
     data = as_data(data, classes=net.classes)
+    check_number("tolerance", tolerance)
+    passes, batch_size, seed = plain(passes), plain(batch_size), plain(seed)
+    check_type("passes", passes, int)
+    check_type("batch_size", batch_size, int)
     if not 0 < tolerance < 1:
         raise InvalidInput(f"tolerance must lie strictly between 0 and 1, and is {tolerance}")
     if min(passes, batch_size) < 1:
