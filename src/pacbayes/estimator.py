@@ -25,7 +25,7 @@ from pacbayes.certificates import certify, formulas_of, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.checks import check_number
 from pacbayes.data import Data, as_data, split_indices
-from pacbayes.data.dataset import as_inputs
+from pacbayes.data.arrays import as_inputs
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput

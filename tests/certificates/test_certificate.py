@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import confidence_percent, percent
 from pacbayes.certificates.evidence import Evidence
+from pacbayes.certificates.wording import confidence_percent, percent
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
 
 DERIVED = ("empirical_risk", "empirical_risk_bound", "penalty", "risk_bound", "confidence")

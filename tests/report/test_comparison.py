@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.wording import percent
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
 from pacbayes.report.card import _code, _escaped, _inputs

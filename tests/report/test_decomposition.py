@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pacbayes.bounds import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
-from pacbayes.certificates.certificate import percent
 from pacbayes.certificates.evidence import LIMITS
+from pacbayes.certificates.wording import percent
 from pacbayes.errors import RunError
 from pacbayes.report import decomposition, decomposition_svg, write_picture
 from pacbayes.report.decomposition import comparisons

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pacbayes.certificates.certificate import rounded_up
+from pacbayes.certificates.wording import rounded_up
 from pacbayes.errors import RunError
 from pacbayes.files import sha256
 from pacbayes.report import write_report

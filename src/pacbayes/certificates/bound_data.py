@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from pacbayes.data import Data
-from pacbayes.data.dataset import Trace
+from pacbayes.data.trace import Trace
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.refusals import check_examples, refuse_what_mixes_examples

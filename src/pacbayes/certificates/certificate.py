@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from decimal import ROUND_CEILING, Decimal
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pacbayes.bounds.single import draw_share
 from pacbayes.certificates.evidence import LOSS_UNIT, Evidence
+from pacbayes.certificates.records import record_of, same
+from pacbayes.certificates.wording import confidence_percent, percent, rounded_down, rounded_up, table
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import read_plain_file, strict_json, write_atomically
+from pacbayes.files import read_plain_file, write_atomically
 from pacbayes.seeds import check_seed
 
 _LARGEST_FILE = 2**20
-# Another machine's logarithm may differ in the last digit; nothing more is forgiven.
-_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Certificate:
             (
                 "certified risk",
                 f"<= {percent(self.risk_bound)}",
-                f"{rounded_up(self.risk_bound, 6)}, confidence {_down(self.confidence):g}",
+                f"{rounded_up(self.risk_bound, 6)}, confidence {rounded_down(self.confidence):g}",
             ),
             ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{how}{shown} {what} in {self.visits} visits"),
             ("KL(Q‖P)", f"{self.kl:.4f}", "nats"),
@@ -191,89 +189,3 @@ class Certificate:
     @classmethod
     def from_record(cls, record: Any, source: str = "the record") -> Certificate:
         return record_of(cls, record, f"{source} is not a certificate")
-
-
-Record = TypeVar("Record")
-
-
-def record_of(cls: type[Record], content: Any, refusal: str) -> Record:
-    """The dataclass that a JSON text, or what was read from one, is the record of: every field, and of its type."""
-    try:
-        record = strict_json(content) if isinstance(content, bytes) else content
-    except ValueError as error:
-        raise RunError(f"{refusal}: {error}") from None
-    if not isinstance(record, dict):
-        raise RunError(f"{refusal}: a JSON object is expected")
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
-    for name in sorted(known.keys() | record.keys()):
-        if name not in known:
-            raise RunError(f"{refusal}: {name!r} is unknown")
-        if name not in record and _has_no_default(known[name]):
-            raise RunError(f"{refusal}: {name!r} is missing")
-    found = {}
-    for name, value in record.items():
-        kind = str(known[name].type)
-        found[name], fits = fitting(value, kind)
-        if not fits:
-            raise RunError(f"{refusal}: {name} must be of type {kind}")
-    return cls(**found)
-
-
-def _has_no_default(item: Any) -> bool:
-    return item.default is MISSING and item.default_factory is MISSING
-
-
-def fitting(value: Any, kind: str) -> tuple[Any, bool]:
-    """The value, whole numbers made floats where those are asked for, and whether it is of this kind."""
-    if kind.endswith(" | None"):
-        return (None, True) if value is None else fitting(value, kind.removesuffix(" | None"))
-    outer, _, inner = kind.rstrip("]").partition("[")
-    if not inner:
-        if kind == "float" and type(value) is int and abs(value) < 2**53:
-            value = float(value)
-        return value, type(value).__name__ == kind
-    if type(value).__name__ != outer:
-        return value, False
-    if outer == "list":
-        pairs = [fitting(v, inner) for v in value]
-        return [v for v, _ in pairs], all(fits for _, fits in pairs)
-    items = {k: fitting(v, inner.partition(", ")[2]) for k, v in value.items()}
-    return {k: v for k, (v, _) in items.items()}, all(fits for _, fits in items.values())
-
-
-def same(recorded: Any, value: Any) -> bool:
-    """Equal, but for what another machine's last digits may differ by."""
-    if isinstance(value, float):
-        return math.isclose(recorded, value, rel_tol=_TOLERANCE, abs_tol=0)
-    if isinstance(value, dict):
-        return recorded.keys() == value.keys() and all(same(recorded[k], v) for k, v in value.items())
-    return bool(recorded == value)
-
-
-def _down(confidence: float) -> float:
-    """Rounded down to six digits, but for what float64 itself takes away."""
-    return math.floor(confidence * 1e6 + 1e-6) / 1e6
-
-
-def rounded_up(value: float, digits: int) -> str:
-    """A bound with so many digits, never below it."""
-    return f"{Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_CEILING):f}"
-
-
-def table(rows: list[tuple[str, str, str]]) -> str:
-    """Lines of a name, a value and a remark."""
-    return "\n".join(f"  {name:<18} {value:>10}   {remark}" for name, value, remark in rows)
-
-
-def percent(value: float) -> str:
-    """A rate in percent with two digits, or four below one percent, never rounded down."""
-    number = Decimal(value).scaleb(2)
-    digits = 2 if number >= 1 else 4
-    return f"{number.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING)} %"
-
-
-def confidence_percent(confidence: float) -> str:
-    """A probability in percent with two digits, never rounded up."""
-    # The sum of the deltas may have been rounded up; but nothing short of certainty is 100 %.
-    hundredths = min(math.floor(confidence * 1e4 + 1e-6), 10_000 if confidence == 1 else 9_999)
-    return f"{(Decimal(hundredths) / 100).normalize():f} %"

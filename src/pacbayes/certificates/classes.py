@@ -18,10 +18,11 @@ import torch
 
 from pacbayes.bounds.pac_bayes import check_deltas
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
-from pacbayes.certificates.certificate import confidence_percent, percent, record_of, same
 from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
+from pacbayes.certificates.records import record_of, same
+from pacbayes.certificates.wording import confidence_percent, percent
 from pacbayes.checks import plain
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pacbayes.certificates.certificate import Certificate, percent, table
+from pacbayes.certificates.certificate import Certificate
+from pacbayes.certificates.wording import percent, table
 from pacbayes.errors import InvalidInput
 
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes.certificates import BOUNDS, Certificate, comparison_table
-from pacbayes.certificates.certificate import percent
-from pacbayes.certificates.certificate import table as lines_of
 from pacbayes.certificates.certify import versions
+from pacbayes.certificates.wording import percent
+from pacbayes.certificates.wording import table as lines_of
 from pacbayes.cli.bench import bench
 from pacbayes.cli.compare import card, compare
 from pacbayes.cli.progress import TrainingBar, check_out, fraction_bar, print_lines, printable, tell, together

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pacbayes.data.arrays import as_data, count_classes
 from pacbayes.data.catalogue import image_folder, load
-from pacbayes.data.dataset import Data, as_data, count_classes
+from pacbayes.data.dataset import Data
 from pacbayes.data.folders import expanded
 from pacbayes.data.image_folders import find_images
 from pacbayes.data.labels import number_labels

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,11 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from pacbayes.data.labels import number_labels
-from pacbayes.data.objects import arrays_of
 from pacbayes.data.streamed import Inputs, Streamed, rows_of_bytes
+from pacbayes.data.trace import Trace, overlapping, places_in, together, trace_of
 from pacbayes.errors import InvalidInput
 
 # Labels beyond this are a mistake (a hash, a time stamp), and would not fit the arithmetic below.
@@ -61,7 +58,7 @@ class Data:
             raise InvalidInput(f"y must hold one label an example, shape [m], not {list(self.y.shape)}")
         if len(self.x) != len(self.y):
             raise InvalidInput(f"x has {len(self.x)} examples but y has {len(self.y)} labels")
-        _check_labels(self.y.numpy(force=True), self.classes)
+        check_labels(self.y.numpy(force=True), self.classes)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -129,7 +126,7 @@ class Data:
         whole, places = self.source or (self, np.arange(len(self)))
         apart = []
         for other in others:
-            known = _places_in(whole, other)
+            known = places_in(whole, other)
             if known is None:
                 apart.append(other)
             elif np.isin(places, known).any():
@@ -137,21 +134,21 @@ class Data:
         if not apart:
             return False
         # Together too: what each has too little of to be recognised, they may have among them.
-        own, found = self.trace, [*map(_trace, apart), _together(apart)]
+        own, found = self.trace, [*map(trace_of, apart), together(apart)]
         # By what they were made of, and as they are: features of the same examples may have been made apart.
-        return any(_overlap(own.origins, them.origins) or _overlap(own.rows, them.rows) for them in found)
+        return any(overlapping(own.origins, them.origins) or overlapping(own.rows, them.rows) for them in found)
 
     def copied_from(self, *others: "Data | Trace") -> int:
         """How many have input and label of one of the others. 0 for whole numbers, which recur by themselves."""
         whole, _ = self.source or (self, None)
         if not others or not bool((whole.x[:1000] % 1).any()):
             return 0
-        own, theirs = self.trace, _together(others)
+        own, theirs = self.trace, together(others)
         known = set(zip(theirs.origins.tolist(), theirs.labels.tolist(), strict=True))
         return sum(pair in known for pair in zip(own.origins.tolist(), own.labels.tolist(), strict=True))
 
     @cached_property
-    def trace(self) -> "Trace":
+    def trace(self) -> Trace:
         """What is enough to recognise these examples, without them."""
         whole, places = self.source or (self, np.arange(len(self)))
         origins = whole._row_digests[places]
@@ -194,50 +191,6 @@ class Data:
         return self.fingerprint_of(np.arange(len(self)))
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """Digests of examples: of the inputs that they were made of, and of the inputs as they are; labels and places."""
-
-    origins: np.ndarray
-    rows: np.ndarray
-    labels: np.ndarray
-    places: np.ndarray
-    whole: str
-    """Which examples of which data they were, by the fingerprint of those."""
-
-
-def _trace(seen: Data | Trace) -> Trace:
-    return seen if isinstance(seen, Trace) else seen.trace
-
-
-def _together(seen: Sequence[Data | Trace]) -> Trace:
-    """All of these as one."""
-    traces = [_trace(some) for some in seen]
-    origins, rows, labels = (
-        np.concatenate([getattr(trace, name) for trace in traces]) for name in ("origins", "rows", "labels")
-    )
-    return Trace(origins, rows, labels, places=np.arange(0), whole="")
-
-
-def _places_in(whole: Data, seen: Data | Trace) -> np.ndarray | None:
-    """Where in these data the others were taken from; None if they were not."""
-    if isinstance(seen, Trace):
-        return seen.places if seen.whole == whole.fingerprint() else None
-    theirs, places = seen.source or (seen, np.arange(len(seen)))
-    same = whole is theirs or (len(whole) == len(theirs) and whole.fingerprint() == theirs.fingerprint())
-    return places if same else None
-
-
-def _overlap(rows: np.ndarray, others: np.ndarray) -> bool:
-    """Whether two lists of digests have more in common than recurs by itself."""
-    counts = np.unique(rows, return_counts=True)[1]
-    recurring = counts[counts > 1].sum()
-    if np.isin(rows, others).sum() > 0.01 * len(rows) + recurring or np.array_equal(np.sort(rows), np.sort(others)):
-        return True
-    # A few of these are no large share of them, but may be all of the others.
-    return bool(recurring <= 0.01 * len(rows) and np.isin(others, rows).sum() > 0.01 * len(others) + 1)
-
-
 def fingerprint_of_rows(
     inputs: Callable[[np.ndarray], np.ndarray], y: np.ndarray, rows: np.ndarray, shape: tuple[int, ...], classes: int
 ) -> str:
@@ -249,107 +202,6 @@ def fingerprint_of_rows(
         digest.update(np.ascontiguousarray(inputs(rows[start : start + step]), "<f4").data)
     digest.update(np.ascontiguousarray(y[rows], "<i8").data)
     return digest.hexdigest()
-
-
-def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Data:
-    """`Data` as it is; or a pair `(x, y)` of arrays, tensors, lists or pandas' tables, checked and copied into one.
-
-    x: numbers, [m, ...]; y: whole numbers or words, [m]. `classes` defaults to the number of words, or to the largest
-    label plus one. Also a torch `Dataset` of pairs (each read once) and a Hugging Face dataset of numbers or images.
-    An x that is mapped from a file, `np.load("x.npy", mmap_mode="r")`, is not copied but read as it is needed.
-    """
-    if isinstance(data, Data):
-        if classes is not None and classes != data.classes:
-            raise InvalidInput(
-                f"the data have {data.classes} classes, and the network {classes} outputs, where it needs one for "
-                "each class. The last nn.Linear that a model registers is taken for its output: "
-                "stochastic(model, output=...) names another"
-            )
-        return data
-    class_names: tuple[str, ...] = ()
-    if (arrays := arrays_of(data)) is not None:
-        *data, class_names = arrays
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        of_loader = ": give its dataset, loader.dataset" if isinstance(data, DataLoader) else ""
-        raise InvalidInput(f"expected Data, a pair (x, y) or a dataset, not {type(data).__name__}{of_loader}")
-    if classes is not None:
-        try:
-            classes = operator.index(classes)
-        except TypeError:
-            raise InvalidInput(f"classes must be an integer, not {classes!r}") from None
-    if (words := _words(data[1])) is not None:
-        values, class_names = number_labels(words, class_names)
-        data = data[0], values
-    x, labels = Streamed(data[0]) if _mapped(data[0]) else as_inputs(data[0]), _labels(data[1])
-    if len(labels) != len(x):
-        raise InvalidInput(f"x has {len(x)} examples but y has {len(labels)} labels")
-    if classes is None:
-        classes = len(class_names) or count_classes(labels)
-    _check_labels(labels, classes)
-    return Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name, class_names)
-
-
-def _mapped(x: Any) -> bool:
-    """Whether x is a file that this process does not write to."""
-    return isinstance(x, np.memmap) and not x.flags.writeable
-
-
-def _words(y: Any) -> list[str] | None:
-    """Labels that are words; None where they are not."""
-    if isinstance(y, Tensor):
-        return None
-    try:
-        values = np.asarray(y)
-    except (ValueError, TypeError, RuntimeError):
-        return None
-    words = values.tolist() if values.ndim == 1 and values.dtype.kind in "UOT" else []
-    return words if words and all(isinstance(word, str) for word in words) else None
-
-
-def count_classes(*parts: Any) -> int:
-    """The largest label plus one: how many classes the labels of all parts show when nobody says."""
-    for part in parts:
-        _check_labels(_labels(part), None)
-    labels = np.concatenate([_labels(part) for part in parts])
-    if labels.size and labels.min() > 0:
-        raise InvalidInput(
-            f"no label is 0, the smallest is {labels.min()}: labels count from 0 (np.unique(y, return_inverse=True)[1] "
-            "makes them so)"
-        )
-    return int(labels.max(initial=0)) + 1
-
-
-def as_inputs(values: Any) -> Tensor:
-    """Inputs without labels as a float32 tensor [m, ...] of its own memory, checked like `Data.x`."""
-    # Overflow to float32 infinity is reported by the check that follows, with its place.
-    with np.errstate(over="ignore"):
-        x = torch.from_numpy(_numbers(values, "x").astype(np.float32, order="C"))
-    check_inputs(x)
-    return x
-
-
-def _numbers(values: Any, what: str) -> np.ndarray:
-    """`values` as an array of booleans, integers or floats."""
-    if isinstance(values, Tensor):
-        # numpy knows no bfloat16.
-        values = (values.float() if values.is_floating_point() else values).numpy(force=True)
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise InvalidInput(f"{what} is not an array: {error}") from None
-    if array.dtype.kind not in "biuf":
-        sparse = f": take {what}.toarray()" if hasattr(values, "toarray") else ""
-        raise InvalidInput(f"{what} must hold real numbers, not {array.dtype}{sparse}")
-    return array
-
-
-def _labels(values: Any) -> np.ndarray:
-    labels = _numbers(values, "y")
-    if labels.ndim != 1:
-        one_hot = ": take y.argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else ""
-        raise InvalidInput(f"y must hold one label an example, shape [m], not {list(labels.shape)}{one_hot}")
-    # In half precision even the comparison with a limit overflows.
-    return labels.astype(np.float64) if labels.dtype.kind == "f" else labels
 
 
 def check_inputs(x: Inputs) -> None:
@@ -377,7 +229,8 @@ def _check_finite(x: Tensor, first: int = 0) -> None:
         raise InvalidInput(f"x[{first + bad}] holds {value}; every value must be finite in float32")
 
 
-def _check_labels(labels: np.ndarray, classes: int | None) -> None:
+def check_labels(labels: np.ndarray, classes: int | None) -> None:
+    """Refuse labels that are no whole numbers from 0 to classes - 1; or, if nobody says how many, from 0 up."""
     limit = LABEL_LIMIT if classes is None else classes
     good = (labels >= 0) & (labels < limit) & (np.floor(labels) == labels)
     if not good.all():

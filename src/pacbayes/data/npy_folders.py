@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pacbayes.data.dataset import Data, as_data, check_inputs, count_classes
+from pacbayes.data.arrays import as_data, count_classes
+from pacbayes.data.dataset import Data, check_inputs
 from pacbayes.data.npy import map_array
 from pacbayes.data.streamed import Streamed
 from pacbayes.errors import DataError, InvalidInput, MissingData

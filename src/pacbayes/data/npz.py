@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from pacbayes.data.dataset import Data, as_data, as_inputs, count_classes
+from pacbayes.data.arrays import as_data, as_inputs, count_classes
+from pacbayes.data.dataset import Data
 from pacbayes.data.npy import BAD_HEADER, read_header
 from pacbayes.errors import DataError, InvalidInput, MissingData
 

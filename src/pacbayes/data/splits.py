@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pacbayes.checks import check_number, plain
-from pacbayes.data.dataset import Data, as_data
+from pacbayes.data.arrays import as_data
+from pacbayes.data.dataset import Data
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed
 

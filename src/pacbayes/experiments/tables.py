@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pacbayes.bounds import kl_inverse, penalty
+from pacbayes.certificates.wording import rounded_up
 from pacbayes.experiments.catalogue import Experiment, referred
 from pacbayes.experiments.figures import affine_figure, grid_figure
 from pacbayes.experiments.runner import read_results
@@ -227,7 +227,7 @@ def _number(value: float | None) -> str:
 
 def _bound(value: float | None) -> str:
     """Rounded up, as a bound must be."""
-    return _number(value if value is None else math.ceil(value * 10_000) / 10_000)
+    return "–" if value is None else rounded_up(value, 4).removeprefix("0")
 
 
 def _priors(count: int) -> str:

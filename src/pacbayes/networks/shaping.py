@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from pacbayes.data.dataset import Data, Trace
+from pacbayes.data.dataset import Data
+from pacbayes.data.trace import Trace
 
 
 class Seen(list[Data | Trace]):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pacbayes.certificates import Certificate, ClassCertificate, compare_bounds
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.wording import percent
 from pacbayes.report.svg import element, picture, round_steps, share, text
 from pacbayes.runs import Evaluation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pacbayes.certificates import Certificate, ClassCertificate
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.wording import percent
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.report.decomposition import comparisons, decomposition
 from pacbayes.report.evaluation import read_evaluation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.wording import percent
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import write_atomically
 from pacbayes.report.decomposition import Part, comparisons, decomposition, nats

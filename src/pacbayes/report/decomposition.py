@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.wording import percent
 from pacbayes.errors import RunError
 from pacbayes.files import write_atomically
 from pacbayes.report.svg import LIGHT, element, picture, round_steps, share, style, text

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.certificates import Certificate, ClassCertificate
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.wording import percent
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import write_atomically
 from pacbayes.report.affine import affine_svgs

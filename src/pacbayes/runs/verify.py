@@ -16,7 +16,8 @@ from pacbayes.certificates.audit import (
     network_faults,
     smaller_divergences,
 )
-from pacbayes.certificates.certificate import rounded_up, same
+from pacbayes.certificates.records import same
+from pacbayes.certificates.wording import rounded_up
 from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput, PacBayesError, RunError
 from pacbayes.files import sha256

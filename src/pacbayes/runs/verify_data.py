@@ -13,7 +13,7 @@ import torch
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.audit import ERROR_RATE, contradicted, contradicted_classes, recount
 from pacbayes.certificates.bound_data import copies_among, copies_of
-from pacbayes.certificates.certificate import rounded_up
+from pacbayes.certificates.wording import rounded_up
 from pacbayes.data import Data, split_indices
 from pacbayes.data.catalogue import find
 from pacbayes.data.pixels import Pixels

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.certificate import percent
+from pacbayes.certificates.wording import percent
 from pacbayes.errors import RunError
 from pacbayes.files import sha256, write_atomically, write_json
 from pacbayes.report.page import render
