@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -253,13 +254,25 @@ def test_a_refit_that_fails_leaves_no_old_certificate():
     assert not hasattr(classifier, "certificate_")
 
 
-def test_a_preprocessing_that_looks_back_or_is_frozen_is_refused():
+class Stubborn(StandardScaler):
+    """It stays as it is where a copy is wanted that has seen nothing."""
+
+    def __sklearn_clone__(self):
+        return self
+
+
+def test_a_preprocessing_that_looks_back_or_is_fitted_is_refused():
     x, y = blobs(80)
+    fitted = StandardScaler().fit(x)
     looks_back = FunctionTransformer(lambda x: np.cumsum(x, axis=0) / np.arange(1, len(x) + 1)[:, None])
     for preprocessing, words in (
         (looks_back, "depends on the examples beside it"),
-        (FrozenEstimator(StandardScaler().fit(x)), "frozen"),
-        (make_pipeline(FrozenEstimator(StandardScaler().fit(x))), "frozen"),
+        (FrozenEstimator(fitted), "fitted already"),
+        (make_pipeline(FrozenEstimator(fitted)), "fitted already"),
+        (FunctionTransformer(fitted.transform), "fitted already"),
+        (FunctionTransformer(lambda x: fitted.transform(x)), "fitted already"),
+        (FunctionTransformer(partial(StandardScaler.transform, fitted)), "fitted already"),
+        (make_pipeline(Stubborn().fit(x)), "fitted already"),
     ):
         with pytest.raises(InvalidInput, match=words):
             quick(preprocessing=preprocessing).fit(x, y)

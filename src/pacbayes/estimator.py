@@ -6,14 +6,16 @@ import copy
 import hashlib
 import numbers
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.frozen import FrozenEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -155,6 +157,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         data = as_data((self._inputs(X), labels), classes=len(self.classes_))
 
         if len(bound_rows) and isinstance(self.model, nn.Module) and (seen := data_behind(self.model)):
+            if seen.unnamed:
+                raise InvalidInput("the model has learnt from data that nobody has named: give an untrained one")
             try:
                 # As they were given: scaled, they would not be recognised.
                 raw = as_data((X, labels), classes=len(self.classes_))
@@ -184,7 +188,9 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.certificate_ = certify(net, bound_data, seed=derived_seed(seed, _CERTIFICATE), **certified)
         if len(prior_rows):
             confidence = {"delta": certified["delta"] + certified["mc_delta"]}
-            self.holdout_bound_ = holdout_bound(net, bound_data, seed=derived_seed(seed, _HOLDOUT), **confidence)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # certify has said it
+                self.holdout_bound_ = holdout_bound(net, bound_data, seed=derived_seed(seed, _HOLDOUT), **confidence)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -276,9 +282,10 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if transformer is None:
             return None
         transformer = clone(transformer)
-        if any(isinstance(part, FrozenEstimator) for part in (transformer, *_parts(transformer))):
+        if any(_is_fitted(part) for part in _parts(transformer)):
             raise InvalidInput(
-                "a frozen preprocessing may have seen the bound data: give it as it is, to be fitted on the prior data"
+                "the preprocessing, or a part of it, is fitted already, and may have seen the bound data: give one "
+                "that is not, to be fitted on the prior data"
             )
         if not len(prior_rows):
             if get_tags(transformer).requires_fit:
@@ -363,5 +370,35 @@ def _stage(settings: Settings, epochs: int) -> Settings | None:
     return replace(settings, epochs=epochs) if epochs else None
 
 
-def _parts(transformer: Any) -> list[Any]:
-    return list(transformer.get_params(deep=True).values()) if hasattr(transformer, "get_params") else []
+def _parts(value: Any) -> Iterator[Any]:
+    """A transformer, the parameters of it and its parts, and what functions among them hold."""
+    waiting, seen = [value], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        if isinstance(part, BaseEstimator):
+            waiting.extend(part.get_params(deep=False).values())
+        elif isinstance(part, MethodType):
+            waiting += [part.__self__, part.__func__]
+        elif isinstance(part, partial):
+            waiting += [part.func, *part.args, *part.keywords.values()]
+        elif isinstance(part, FunctionType):
+            waiting += [cell.cell_contents for cell in part.__closure__ or () if cell != CellType()]
+            waiting += part.__defaults__ or ()
+        elif isinstance(part, list | tuple):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
+
+
+def _is_fitted(part: Any) -> bool:
+    if not isinstance(part, BaseEstimator) or not get_tags(part).requires_fit:
+        return False
+    try:
+        check_is_fitted(part)
+    except NotFittedError:
+        return False
+    return True

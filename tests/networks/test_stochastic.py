@@ -229,7 +229,11 @@ REFUSED = {
         r"^1 \(BatchNorm1d\) has no running statistics",
     ),
     "no linear": (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), "it has none"),
-    "a compiled model": (lambda: torch.compile(nn.Linear(4, 2), backend="eager"), "the model is compiled"),
+    "a compiled model": (lambda: torch.compile(nn.Linear(4, 2), backend="eager"), "is compiled: give the modules"),
+    "a compiled part": (
+        lambda: nn.Sequential(torch.compile(nn.Linear(4, 3), backend="eager"), nn.Linear(3, 2)),
+        "is compiled: give the modules",
+    ),
     "no trainable linear": (lambda: frozen(nn.Linear(4, 2)), "it has none"),
 }
 

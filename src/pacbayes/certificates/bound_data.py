@@ -12,10 +12,12 @@ from pacbayes.data.trace import Trace
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.refusals import check_examples, refuse_what_mixes_examples
+from pacbayes.networks.shaping import Seen
 from pacbayes.networks.stochastic import StochasticNetwork
 
-# Copies are pointed out where they are this share of the data, and so many are not copies.
-_COPIES, _TWINS, _DISTINCT = 0.2, 0.05, 100
+# Copies are pointed out where they are this share of the data, and an example has fewer than so many others that are
+# alike by chance, judged by so many.
+_COPIES, _TWINS, _BY_CHANCE, _SAMPLE = 0.2, 0.05, 0.01, 500
 
 
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
@@ -23,7 +25,12 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
     if words := copies_among(data):
         warnings.warn(words, stacklevel=3)
-    seen = [*net.prior_trained_on, *data.made_with]
+    seen = Seen([*net.prior_trained_on, *data.made_with])
+    if seen.unnamed:
+        raise InvalidInput(
+            "the prior has learnt from data that nobody has named: end its training in pacbayes.freeze_prior(net, "
+            "prior_data). A network of load_single() has seen all the data of its run"
+        )
     if data.overlaps(*seen):
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
@@ -39,8 +46,7 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
 
 def copies_among(data: Data) -> str | None:
     """What to say where many of the examples are copies of each other."""
-    # Few distinct inputs recur by themselves, if their features have few values; hundreds that all recur were copied.
-    if data.copies <= _COPIES * len(data) or (len(data) - data.copies < _DISTINCT and not _has_many_values(data)):
+    if data.copies <= _COPIES * len(data) or _recur_by_themselves(data):
         return None
     return (
         f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
@@ -51,7 +57,7 @@ def copies_among(data: Data) -> str | None:
 
 def copies_of(prior_data: Sequence[Data | Trace], data: Data) -> str | None:
     """What to say where many of the examples are copies of some that the prior has seen."""
-    if (twins := data.copied_from(*prior_data)) <= _TWINS * len(data):
+    if (twins := data.copied_from(*prior_data)) <= _TWINS * len(data) or _recur_by_themselves(data):
         return None
     return (
         f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody copied "
@@ -60,8 +66,17 @@ def copies_of(prior_data: Sequence[Data | Trace], data: Data) -> str | None:
     )
 
 
-def _has_many_values(data: Data) -> bool:
-    """Whether some feature takes as many values as a measured quantity does."""
-    places = torch.linspace(0, len(data) - 1, min(500, len(data))).long()
+def _recur_by_themselves(data: Data) -> bool:
+    """Whether inputs of so few values are often alike without having been copied.
+
+    By the chance that two examples have the same value of every feature, if the features were independent.
+    """
+    places = torch.linspace(0, len(data) - 1, min(_SAMPLE, len(data))).long()
     values = data.x[places].flatten(1).sort(0).values
-    return bool(((values.diff(dim=0) != 0).sum(0) >= 12).any())
+    n, features = values.shape
+    # The pairs of rows that are alike in a feature: runs of equal values, each with the rows before it in its run.
+    starts = torch.cat([torch.ones(1, features, dtype=torch.bool), values.diff(dim=0) != 0])
+    rows = torch.arange(n)[:, None]
+    before = rows - torch.where(starts, rows, 0).cummax(0).values
+    alike = before.sum(0).double() / (n * (n - 1) / 2)
+    return bool(len(data) * alike.log().sum().exp() > _BY_CHANCE)

@@ -5,18 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from pacbayes.data.dataset import Data
 from pacbayes.data.trace import Trace
 
+_NONE = np.arange(0)
+UNNAMED = Trace(_NONE, _NONE, _NONE, _NONE, whole="unnamed")
+"""Data that nobody has named: of a training loop of one's own, or of weights that came from elsewhere."""
+
 
 class Seen(list[Data | Trace]):
     """Data that have shaped a model. In a pickled one digests take their place: nobody expects them in its file."""
 
-    def note(self, data: Data) -> None:
+    def note(self, data: Data | Trace) -> None:
         if not any(data is other for other in self):
             self.append(data)
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether nobody has named some of them."""
+        return any(isinstance(some, Trace) and some.whole == UNNAMED.whole for some in self)
+
+    def named(self) -> Seen:
+        """Those that somebody has."""
+        return Seen(some for some in self if isinstance(some, Data) or some.whole != UNNAMED.whole)
 
     def __reduce__(self) -> tuple[type[Seen], tuple[list[Trace]]]:
         return Seen, ([some.trace if isinstance(some, Data) else some for some in self],)

@@ -32,7 +32,7 @@ from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
-from pacbayes.networks.shaping import Seen, forget_data
+from pacbayes.networks.shaping import UNNAMED, Seen, forget_data
 
 
 def stochastic(
@@ -81,9 +81,10 @@ class StochasticNetwork(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"a model is an nn.Module, not a {type(model).__name__}: pacbayes.build() makes one")
-        if hasattr(model, "_orig_mod"):
+        if any(hasattr(part, "_orig_mod") or isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
             raise UnsupportedModel(
-                "the model is compiled: give the one that it was made of; training compiles its own steps"
+                "the model, or a part of it, is compiled: give the modules that it was made of; training compiles its "
+                "own steps"
             )
         check_number("the prior variance", prior_variance)
         if not 0 < prior_variance <= LARGEST_VARIANCE:
@@ -125,7 +126,7 @@ class StochasticNetwork(nn.Module):
         self.bounded = False
         # Names of tensors that each pass overwrites: see refusals.py.
         self.left_behind: set[str] = set()
-        self.freeze_prior()
+        self._freeze()
 
     @property
     def output_layer(self) -> OutputLinear:
@@ -165,9 +166,21 @@ class StochasticNetwork(nn.Module):
         """:meth:`profile_kl`, of the posterior with these means and rhos."""
         return profile_kl(self, mean, rho, exact)
 
-    @torch.no_grad()
     def freeze_prior(self) -> None:
-        """Make the present posterior the prior."""
+        """Make the present posterior the prior.
+
+        After :func:`pacbayes.objective`, or where weights were loaded, :func:`pacbayes.freeze_prior` does it, which is
+        told their data.
+        """
+        if self.trained_on.unnamed and not self.prior_trained_on.unnamed:
+            raise InvalidInput(
+                "this network has learnt from data that nobody has named: pacbayes.freeze_prior(net, prior_data) makes "
+                "it a prior, and names them"
+            )
+        self._freeze()
+
+    @torch.no_grad()
+    def _freeze(self) -> None:
         self.catoni: tuple[float, ...] = CATONI_GRID
         self.prior_mean.copy_(self.mean)
         self.prior_rho.copy_(self.rho)
@@ -362,11 +375,14 @@ class StochasticNetwork(nn.Module):
         for kind, vector in self._vectors(which).items():
             vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots]))
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
+        moved = any(not torch.equal(tensors[name], old) for name, old in expected.items())
         if which == "prior":
             self._fixed_at_freeze = self._digests()
             self.catoni = values
-            if any(not torch.equal(tensors[name], old) for name, old in expected.items()):
-                self.prior_trained_on = Seen(self.trained_on)  # it may be a posterior of theirs
+            if moved:
+                self.prior_trained_on = self.trained_on.named()  # it may be a posterior of theirs
+        elif moved:
+            self.trained_on.note(UNNAMED)
 
     def load_state_dict(self, *_: object, **__: object) -> Any:
         """Refused: see :meth:`load_state`."""

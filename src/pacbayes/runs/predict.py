@@ -22,6 +22,7 @@ from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
+from pacbayes.networks.shaping import UNNAMED, remember_data
 from pacbayes.runs.folder import RunFolder, new_model
 from pacbayes.runs.journal import EVENTS, check_files
 from pacbayes.seeds import chosen_seed
@@ -104,8 +105,8 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     """The certified single network of a run folder, as an ordinary module on the CPU.
 
     ``pacbayes certify RUN --predictor single`` draws it. It takes inputs as the training data had them: where they
-    were scaled, its first layer does that. It has learnt from the bound data, which the module does not say: made a
-    prior, it needs new ones.
+    were scaled, its first layer does that. It has learnt from all the data of its run: to make it a prior for other
+    data, name them, ``freeze_prior(stochastic(model), old_data)``.
     """
     folder = RunFolder.open(Path(run))
     check_files(folder, EVENTS["trained"])
@@ -115,6 +116,7 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     record = folder.data_record()
     model = new_model(folder.config().with_options({"device": "cpu"}), tuple(record["shape"]), record["classes"])
     model.load_state_dict(_single(folder, certificate))
+    remember_data(model, [UNNAMED])
     return model.eval()
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import normals_like
+from pacbayes.networks.shaping import UNNAMED
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.loss import batch_loss, divergence_of, objective_of
 from pacbayes.training.settings import Settings
@@ -57,6 +58,8 @@ def objective(
             f"{y.dtype} {list(y.shape)}"
         )
     net.objective = settings.name
+    if torch.is_grad_enabled():
+        net.trained_on.note(UNNAMED)
     normals = normals_like(net.mean, generator)
     loss, _ = batch_loss(net, x, y, settings, normals)
     # In the weights' own precision: only the gradient matters here. Certificates use the exact one.

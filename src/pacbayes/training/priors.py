@@ -35,8 +35,7 @@ def learn_prior(
         if settings is not None:
             fit(net, data, settings=settings, callback=callback)
     # Also where another loop has trained on them.
-    net.trained_on.note(data)
-    net.freeze_prior()
+    freeze_prior(net, data)
 
 
 def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
@@ -49,6 +48,7 @@ def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
     if not data:
         raise InvalidInput("name the data that shaped this prior: freeze_prior(net, prior_data)")
     check_stochastic(net)
+    net.trained_on = net.trained_on.named()
     for some in data:
         net.trained_on.note(as_data(some, classes=net.classes))
     net.freeze_prior()

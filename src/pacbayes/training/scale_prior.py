@@ -19,6 +19,7 @@ from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.fit import check_fit
 from pacbayes.training.loss import conditional_risk
+from pacbayes.training.priors import freeze_prior
 from pacbayes.training.settings import Settings
 
 # Multiples of the variance lie within 2 to the power of this, and are found to the nearest sixteenth of a doubling.
@@ -89,8 +90,7 @@ def scale_prior(
     except BaseException:
         net.rho.copy_(start)
         raise
-    net.trained_on.note(data)
-    net.freeze_prior()
+    freeze_prior(net, data)
     return PriorScale(2**power, error, of_means)
 
 
