@@ -43,6 +43,11 @@ WRONG = {
     "draws of a test": lambda: pacbayes.test_error(network(), problem(), "3"),
     "passes": lambda: pacbayes.scale_prior(network(), problem(), passes="2"),
     "tolerance": lambda: pacbayes.scale_prior(network(), problem(), tolerance="0.1"),
+    "data": lambda: pacbayes.load(3),
+    "m of an objective": lambda: pacbayes.objective(network(), problem(), m="300"),
+    "labels of an objective": lambda: pacbayes.objective(network(), (problem()[0], problem()[1] + 1), m=60),
+    "a batch in a dict": lambda: pacbayes.objective(network(), dict(zip("xy", problem(), strict=True)), m=60),
+    "an empty batch": lambda: pacbayes.objective(network(), tuple(part[:0] for part in problem()), m=60),
     "epochs": lambda: fit(network(), problem(), epochs=2.5),
     "budget": lambda: certify(network(), problem(), budget="10"),
     "delta of classes": lambda: certify_classes(network(), problem(), delta="0.1"),
@@ -71,6 +76,14 @@ def test_numbers_of_numpy(tmp_path):
     assert len(split(data, np.float32(0.5), np.int64(1))[0]) == 30
     assert pacbayes.scale_prior(network(), data, passes=np.int64(1), seed=np.int64(2)).error >= 0
     assert pacbayes.test_error(net, data, np.int64(2), seed=np.int64(1)) == pacbayes.test_error(net, data, 2, seed=1)
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_training_has_its_gradients_wherever_it_is_called(without):
+    net, twin = network(), network()
+    expected = fit(twin, problem(), epochs=1)
+    with without():
+        assert (net.mean.requires_grad, fit(net, problem(), epochs=1)) == (True, expected)
 
 
 def test_a_checkpoint_may_be_named_by_a_string(tmp_path):

@@ -217,6 +217,13 @@ def test_pandas_tables_with_words_and_gaps():
     ):
         with pytest.raises(InvalidInput, match=hint):
             quick().fit(table[columns], y)
+    unscaled = quick(random_state=0).fit(x, y)
+    with pytest.raises(InvalidInput, match="contains NaN: give .*SimpleImputer"):
+        unscaled.predict(np.full((2, 2), np.nan))
+    with pytest.raises(InvalidInput, match="choose a prior_fraction above 0"):
+        quick(prior_fraction=0).fit(table[["width"]], y)
+    with pytest.raises(InvalidInput, match=r"label y\[0\] is missing"):
+        quick().fit(x, pandas.Series([None, *y[1:]], dtype="string"))
     # Without words and gaps a table needs nothing else.
     assert quick().fit(table[["height"]], y).feature_names_in_ == ["height"]
 

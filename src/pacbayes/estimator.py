@@ -7,6 +7,7 @@ import hashlib
 import numbers
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import CellType, FunctionType, MethodType
@@ -28,6 +29,7 @@ from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.checks import check_number
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.arrays import as_inputs
+from pacbayes.data.labels import refuse_missing
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput
@@ -239,17 +241,12 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """X, as numbers unless the preprocessing sees to that, and y as numbers of classes."""
+        words = np.asarray(y) if hasattr(y, "__len__") else None
+        if words is not None and words.ndim == 1 and words.dtype.kind == "O":
+            refuse_missing(words)
         if self._validates_itself():
-            try:
+            with self._numbers_are_needed():
                 X, y = validate_data(self, X, y, dtype="numeric")
-            except ValueError as error:
-                for words, what, preprocessing in _NOT_NUMBERS:
-                    if words in str(error):
-                        # In a pipeline, as scikit-learn advises, it would be fitted on the bound data too.
-                        raise InvalidInput(
-                            f"{what}: give preprocessing={preprocessing}, which is fitted on the prior data alone"
-                        ) from None
-                raise
         else:
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)
@@ -261,6 +258,20 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise InvalidInput(f"there must be two classes or more, and y has 1 class, {self.classes_[0]!r}")
         return X, labels
+
+    @contextmanager
+    def _numbers_are_needed(self) -> Iterator[None]:
+        """Say what helps where scikit-learn finds none: in a pipeline, as it advises, it would see the bound data."""
+        try:
+            yield
+        except ValueError as error:
+            for words, what, preprocessing in _NOT_NUMBERS:
+                if words in str(error):
+                    more = "" if self.prior_fraction else ", of which there are none: choose a prior_fraction above 0"
+                    raise InvalidInput(
+                        f"{what}: give preprocessing={preprocessing}, which is fitted on the prior data alone{more}"
+                    ) from None
+            raise
 
     def _split(self, examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """The rows of prior and bound data; everything is prior data where no certificate is possible."""
@@ -329,7 +340,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
     def _new_inputs(self, X: Any) -> tuple[Tensor, int]:
         """New examples as the network sees them, and a seed: the same one in each call for an integer random_state."""
         if self._validates_itself():
-            X = validate_data(self, X, dtype="numeric", reset=False)
+            with self._numbers_are_needed():
+                X = validate_data(self, X, dtype="numeric", reset=False)
         else:
             validate_data(self, X, reset=False, skip_check_array=True)
         return self._inputs(X), int(check_random_state(self.random_state).randint(2**31))

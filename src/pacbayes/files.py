@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,20 @@ except ImportError:  # Windows
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 
+def in_shell(path: str | os.PathLike[str]) -> str:
+    """A path as it can be pasted into a command."""
+    name = os.fspath(path)
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that nothing can be written to: before the work is done, not after it."""
+    trial = folder / ".trial.partial"
+    trial.unlink(missing_ok=True)
+    trial.touch(exist_ok=False)
+    trial.unlink()
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file by this content; a crash leaves the old file or the new one, never a part."""
     neighbour = path.with_name(f".{path.name}.partial")
@@ -41,6 +56,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         neighbour.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # a full disk does not say for which file it was
+        raise
     finally:
         neighbour.unlink(missing_ok=True)
 

@@ -48,6 +48,11 @@ def leave() -> None:
         _joined = False
 
 
+def several() -> bool:
+    """Whether ``torchrun`` has started more than one, joined or not."""
+    return dist.is_available() and dist.is_torchelastic_launched() and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 def restarted() -> bool:
     """Whether ``torchrun`` has started these processes anew, after one of them failed."""
     return _joined and os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"

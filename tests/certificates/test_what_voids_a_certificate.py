@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
+from torch.utils.checkpoint import checkpoint
 
 import pacbayes as pb
 from pacbayes import certify, fit, holdout_bound, split, stochastic
@@ -416,6 +417,23 @@ def test_weights_of_few_digits_are_refused(dtype):
 class Noisy(nn.Module):
     def forward(self, x):
         return nn.functional.dropout(x, 0.5)
+
+
+def test_a_model_that_computes_its_pass_again_is_told_so():
+    model = Applied(lambda net, x: net.last(checkpoint(lambda z: net.first(z).relu(), x, use_reentrant=False)))
+    with pytest.raises(UnsupportedModel, match=r"leave out torch\.utils\.checkpoint"):
+        fit(stochastic(model, 0.01), noise(), epochs=1)
+
+
+def test_weights_are_as_precise_as_examples():
+    with pytest.raises(UnsupportedModel, match=r"take model\.float\(\)"):
+        fit(stochastic(nn.Linear(4, 2).double(), 0.01), noise(), epochs=1)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        fit(stochastic(pb.build("mlp", (4,), 2), 0.01), noise(), epochs=1)
+    finally:
+        torch.set_default_dtype(before)
 
 
 def test_a_model_that_is_random_itself_is_told_so():

@@ -78,6 +78,9 @@ def spoilt(value, row=2):
         (X.astype(complex), Y, "x must hold real numbers"),
         (X.astype(object), Y, "x must hold real numbers"),
         (csr_array(X), Y, r"take x.toarray\(\)"),
+        (torch.tensor(X).to_sparse(), Y, r"take x.to_dense\(\)"),
+        (np.ma.masked_array(X, X > 3), Y, "x has masked values"),
+        (X, ["a", None, "b", "a"], r"label y\[1\] is missing"),
         ([[1.0, 2.0], [3.0]], [0, 1], "x is not an array"),
     ],
 )
@@ -93,6 +96,20 @@ def test_bad_values_are_refused(x, y, message):
 def test_bad_classes_are_refused(classes, message):
     with pytest.raises(InvalidInput, match=message):
         as_data((X, Y), classes=classes)
+
+
+def test_tables_of_several_kinds_of_numbers():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1] > 4, "c": pandas.array(X[:, 2].astype(int), dtype="Int64")})
+    expected = np.stack([X[:, 0], X[:, 1] > 4, X[:, 2]], 1)
+    assert np.array_equal(as_data((table, Y)).x.numpy(), expected)
+    table.loc[2, "c"] = pandas.NA
+    with pytest.raises(InvalidInput, match=r"x\[2\] holds nan"):
+        as_data((table, Y))
+    with pytest.raises(InvalidInput, match="column 'd' does not hold numbers"):
+        as_data((table.assign(c=0, d="word"), Y))
+    with pytest.raises(InvalidInput, match=r"label y\[1\] is missing"):
+        as_data((X, pandas.Series(["u", None, "v", "u"], dtype="string")))
 
 
 def test_of_a_loader_its_dataset_is_asked_for():
@@ -193,4 +210,4 @@ def test_words_for_labels_name_the_classes():
     with pytest.raises(InvalidInput, match="3 class names for 4 classes"):
         as_data((X, ["oak", "ash", "elm", "ash"]), classes=4)
     with pytest.raises(InvalidInput, match="y must hold real numbers"):
-        as_data((X, np.array(["oak", 1, 2, None], object)))
+        as_data((X, np.array(["oak", 1, 2, 3], object)))

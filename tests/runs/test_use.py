@@ -277,8 +277,16 @@ def test_images_need_no_folders_to_be_predicted(tiny, tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match="9 pixels each way are others"):
         inputs_for(run, f"{new}#9")
     scaled = train_run(tiny(f"{tmp_path / 'photos'}#6"), tmp_path / "scaled")
-    for folder, count in ((new, 3), (tmp_path / "photos", 60)):
-        assert inputs_for(scaled, str(folder))[0].shape == (count, 3, 6, 6)
+    for folder, count, last in ((new, 3, "large.png"), (tmp_path / "photos", 60, "b/9.png")):
+        found, files = inputs_for(scaled, str(folder))
+        assert found.shape == (count, 3, 6, 6) and len(files) == count and files[-1] == last
+    for name in ("Thumbs.db", ".hidden"):
+        (new / name).write_bytes(b"")
+    assert len(inputs_for(scaled, str(new))[1]) == 3
+    (new / "notes.txt").write_text("mine")
+    with pytest.raises(DataError, match=r"notes\.txt: not an image of a known kind"):
+        inputs_for(scaled, str(new))
+    (new / "notes.txt").unlink()
     monkeypatch.setattr(image_folders, "MAX_BYTES", 100)
     for folder in (new, tmp_path / "photos"):
         with pytest.raises(DataError, match="more than 100 bytes"):

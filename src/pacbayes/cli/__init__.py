@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 import time
@@ -12,7 +13,7 @@ import torch
 
 from pacbayes import processes
 from pacbayes.cli.app import app
-from pacbayes.cli.progress import printable
+from pacbayes.cli.progress import SPELT_OUT, printable
 from pacbayes.errors import PacBayesError
 
 _warned: set[str] = set()
@@ -23,10 +24,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A terminal that does not know a character shows another.
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=SPELT_OUT)
     warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         app()
+        sys.stdout.flush()
     except PacBayesError as error:
         _fail(str(error))
     except (MemoryError, torch.OutOfMemoryError):
@@ -37,7 +39,10 @@ def main() -> None:
             raise
         _fail("there is not enough memory for this")
     except OSError as error:
-        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+        where = error.filename or "the output, or a file that was written to"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        more = ". What was written before is whole; make room, and a training goes on with --resume" if full else ""
+        _fail(f"{where}: {error.strerror or error}{more}")
 
 
 def _warn(message: Warning | str, *_: object) -> None:

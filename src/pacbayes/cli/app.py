@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pacbayes import processes
 from pacbayes.certificates import BOUNDS, Certificate, comparison_table
 from pacbayes.certificates.certify import versions
 from pacbayes.certificates.wording import percent
@@ -25,7 +26,7 @@ from pacbayes.cli.store import store
 from pacbayes.cli.sweep import sweep
 from pacbayes.cli.train import train
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import in_shell, write_atomically
 from pacbayes.report import write_report
 from pacbayes.runs import (
     Config,
@@ -79,13 +80,22 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_TOGETHER = ("train", "certify")
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version, and nothing else.")
     ] = False,
 ) -> None:
     """Train a neural classifier and its guarantee together, and issue certificates that can be checked."""
+    if processes.several() and context.invoked_subcommand not in _TOGETHER:
+        raise InvalidInput(
+            f"several processes work together for {' and '.join(_TOGETHER)} alone: run "
+            f"'pacbayes {context.invoked_subcommand}' without torchrun"
+        )
 
 
 @app.command(short_help="Train, certify and report on embedded data.")
@@ -289,7 +299,7 @@ def predict(
     if (certificate := valid_certificate(folder)) is not None:
         tell(certificate.sentence())
     else:
-        tell(f"No certificate yet: run 'pacbayes certify {run}'.")
+        tell(f"No certificate yet: run 'pacbayes certify {in_shell(run)}'.")
 
 
 app.command()(compare)

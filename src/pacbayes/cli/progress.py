@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import shutil
 import sys
@@ -18,6 +19,19 @@ from pacbayes.errors import InvalidInput
 from pacbayes.training import Epoch
 
 errors = Console(stderr=True)
+
+SPELT_OUT = "pacbayes-spelt-out"
+"""The way to encode what a terminal has no characters for."""
+_SPELT_OUT = {"≤": "<=", "≥": ">=", "‖": "||", "…": "...", "–": "-", "±": "+-", "×": "x", "√": "sqrt ", "δ": "delta"}
+
+
+def _spelt_out(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    return "".join(_SPELT_OUT.get(character, "?") for character in missing), error.end
+
+
+codecs.register_error(SPELT_OUT, _spelt_out)
 
 
 @contextmanager
@@ -62,9 +76,13 @@ def tell(text: str) -> None:
 
 
 class TrainingBar:
-    """One bar a stage. Where the output is no terminal, a line for about every tenth of a stage."""
+    """One bar a stage. Where the output is no terminal, a line for about every tenth of a stage.
 
-    def __init__(self) -> None:
+    ``folder``: of a run that can go on with --resume once it has begun.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
         self.bar = Progress(
             TextColumn("{task.description:<11}"), BarColumn(24), TextColumn("{task.completed}/{task.total}"),
             TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=errors,
@@ -80,7 +98,8 @@ class TrainingBar:
         if errors.is_terminal:
             self.bar.stop()
         if kind is KeyboardInterrupt:
-            errors.print("interrupted; the same command with --resume goes on", highlight=False)
+            begun = self.folder is not None and (self.folder / "config.toml").is_file()
+            errors.print("interrupted" + "; the same command with --resume goes on" * begun, highlight=False)
 
     def __call__(self, stage: str, total: int, epoch: Epoch) -> None:
         numbers = f"risk {epoch.risk:.4f}"

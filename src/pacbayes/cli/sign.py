@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pacbayes.errors import InvalidInput, RunError
+from pacbayes.files import in_shell
 from pacbayes.runs import RunFolder, new_key, sign_run, verify_run
 from pacbayes.runs.check import FAILED
 
@@ -35,5 +36,7 @@ def sign(
     folder.certificate()
     failed = [check.name for check in verify_run(folder) if check.status == FAILED and check.name != "signature"]
     if failed:
-        raise RunError(f"{run} is not signed: it fails verification ({', '.join(failed)}), see 'pacbayes verify {run}'")
+        raise RunError(
+            f"{run} is not signed: it fails verification ({', '.join(failed)}), see 'pacbayes verify {in_shell(run)}'"
+        )
     print(f"Signed with the key {sign_run(folder, key)[:16]}. Written: {folder.path / 'signature.json'}")

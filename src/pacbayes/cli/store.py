@@ -11,6 +11,7 @@ import typer
 from pacbayes.cli.progress import print_lines
 from pacbayes.data import store as write
 from pacbayes.errors import MissingData
+from pacbayes.files import in_shell
 
 
 def store(
@@ -32,4 +33,4 @@ def store(
     print_lines(write(data, folder).summary())
     with suppress(MissingData):
         print(f"test part: {len(write(data, folder, 'test'))} examples")
-    print(f"Written: {folder}. Next: pacbayes train --data {folder} --out RUN")
+    print(f"Written: {folder}. Next: pacbayes train --data {in_shell(folder)} --out RUN")

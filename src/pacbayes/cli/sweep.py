@@ -15,6 +15,7 @@ from rich.text import Text
 
 from pacbayes.cli.progress import errors, printable, tell
 from pacbayes.errors import InvalidInput
+from pacbayes.files import in_shell
 from pacbayes.sweeps import LocalWorkers, Progress, RayWorkers, Specification, run_sweep
 from pacbayes.sweeps.results import ranked, shown
 from pacbayes.sweeps.runner import FILE
@@ -72,7 +73,7 @@ def sweep(
     console = Console()
     (console if console.is_terminal else Console(width=400)).print(_table(result.columns(), result.rows()))
     print(f"\n{result.certificate}\n\n{result.charge}\n")
-    print(f"Best: {result.run}. Next: pacbayes verify {result.run}\nWritten: {folder / 'sweep.html'}")
+    print(f"Best: {result.run}. Next: pacbayes verify {in_shell(result.run)}\nWritten: {folder / 'sweep.html'}")
 
 
 class _LiveTable:
@@ -93,7 +94,7 @@ class _LiveTable:
         if errors.is_terminal:
             self.live.stop()
         if kind is KeyboardInterrupt:
-            errors.print(f"interrupted; 'pacbayes sweep {self.folder}' goes on", highlight=False)
+            errors.print(f"interrupted; 'pacbayes sweep {in_shell(self.folder)}' goes on", highlight=False)
 
     def __call__(self, trials: Sequence[Progress]) -> None:
         rows = {each.trial.number: self._row(each) for each in trials}

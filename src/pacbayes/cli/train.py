@@ -13,6 +13,7 @@ from pacbayes.cli.progress import TrainingBar, print_lines, together
 from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
+from pacbayes.files import in_shell
 from pacbayes.networks import ARCHITECTURES
 from pacbayes.runs import Config, RunFolder, train_run
 from pacbayes.runs.folder import SplitData
@@ -182,7 +183,7 @@ def train(
             _refuse_ignored(settings, given)
         finished = resume and RunFolder(out).weights_file("posterior").is_file()
         log = None if tensorboard is None or not processes.first() else TensorBoardLog(tensorboard)
-        with TrainingBar() as bar:
+        with TrainingBar(out) as bar:
 
             def watch(stage: str, total: int, epoch: Epoch) -> None:
                 bar(stage, total, epoch)
@@ -205,7 +206,7 @@ def train(
         what = "It was finished already" if finished else "Trained"
         if processes.first():
             print(_kept(run))
-        print(f"{what}: {run.path}. Next: pacbayes certify {run.path}")
+        print(f"{what}: {run.path}. Next: pacbayes certify {in_shell(run.path)}")
 
 
 def _refuse_ignored(config: Config, given: dict[str, Any]) -> None:

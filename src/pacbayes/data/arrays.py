@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from pacbayes.data.dataset import Data, check_inputs, check_labels
-from pacbayes.data.labels import number_labels
+from pacbayes.data.labels import number_labels, refuse_missing
 from pacbayes.data.objects import arrays_of
 from pacbayes.data.streamed import Streamed
 from pacbayes.errors import InvalidInput
@@ -67,6 +67,7 @@ def _words(y: Any) -> list[str] | None:
     except (ValueError, TypeError, RuntimeError):
         return None
     words = values.tolist() if values.ndim == 1 and values.dtype.kind in "UOT" else []
+    refuse_missing(words)
     return words if words and all(isinstance(word, str) for word in words) else None
 
 
@@ -95,8 +96,14 @@ def as_inputs(values: Any) -> Tensor:
 def _numbers(values: Any, what: str) -> np.ndarray:
     """`values` as an array of booleans, integers or floats."""
     if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise InvalidInput(f"{what} is sparse: take {what}.to_dense()")
         # numpy knows no bfloat16.
         values = (values.float() if values.is_floating_point() else values).numpy(force=True)
+    if np.ma.is_masked(values):
+        raise InvalidInput(f"{what} has masked values: fill them in, or leave these examples out")
+    if hasattr(values, "columns"):
+        values = _table(values)
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -105,6 +112,20 @@ def _numbers(values: Any, what: str) -> np.ndarray:
         sparse = f": take {what}.toarray()" if hasattr(values, "toarray") else ""
         raise InvalidInput(f"{what} must hold real numbers, not {array.dtype}{sparse}")
     return array
+
+
+def _table(values: Any) -> np.ndarray:
+    """The columns of a data frame, which may be of different kinds of numbers."""
+    columns = []
+    for name in values.columns:
+        column = np.asarray(values[name])
+        if column.dtype.kind == "O":
+            try:
+                column = values[name].to_numpy(np.float64, na_value=np.nan)
+            except (ValueError, TypeError):
+                raise InvalidInput(f"column {name!r} does not hold numbers") from None
+        columns.append(column)
+    return np.stack(columns, 1) if columns else np.asarray(values)
 
 
 def _labels(values: Any) -> np.ndarray:

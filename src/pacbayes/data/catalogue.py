@@ -48,6 +48,8 @@ def load(
     folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
     them is downloaded into the cache, unless `download` is False.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise InvalidInput(f"data are known by a name or a path, and this is {name!r}; pairs (x, y) need no load()")
     # Data of one's own lie where their name says, and need no home folder.
     folders = [] if _reader(os.fspath(name)) else data_folders(folder)
     key = (os.fspath(name), part, *map(str, folders))

@@ -55,7 +55,10 @@ def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
 def unlabelled_images(path: Path) -> list[Path]:
     """The image itself, or those of a folder that holds nothing else; none where there are other things or classes."""
     files = [path] if path.is_file() else list(_visible(path)) if path.is_dir() else []
-    return files if all(file.suffix.lower() in FORMATS and file.is_file() for file in files) else []
+    others = [file for file in files if not (file.suffix.lower() in FORMATS and file.is_file())]
+    if others and len(others) < len(files) and not any(file.is_dir() for file in others):
+        raise _no_image(others[0])
+    return [] if others else files
 
 
 def read_images(
@@ -113,15 +116,21 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
             raise DataError(f"{below}: only folders, one for each class, may lie in {folder}")
         for file in _visible(below):
             if file.suffix.lower() not in FORMATS or not file.is_file():
-                raise DataError(f"{file}: not an image of a known kind ({', '.join(FORMATS)})")
+                raise _no_image(file)
             found.append((below.name, file))
     if not found:
         raise DataError(f"{folder}: no images: it needs a folder for each class, with images in it")
     return found
 
 
+def _no_image(file: Path) -> DataError:
+    return DataError(f"{file}: not an image of a known kind ({', '.join(FORMATS)})")
+
+
 def _visible(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.iterdir()) if not path.name.startswith("."))
+    """All but hidden files, and those that Windows leaves in every folder of images."""
+    left_out = ("thumbs.db", "desktop.ini")
+    return (p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and p.name.lower() not in left_out)
 
 
 def _common_shape(files: tuple[Path, ...], side: int) -> tuple[int, int, int]:

@@ -18,6 +18,13 @@ def class_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct))
 
 
+def refuse_missing(labels: Iterable[object]) -> None:
+    """Refuse None, NaN, and what pandas has in their place."""
+    for place, label in enumerate(labels):
+        if label is None or type(label).__name__ == "NAType" or label != label:
+            raise InvalidInput(f"label y[{place}] is missing: leave out examples without a label")
+
+
 def number_labels(labels: Sequence[str], names: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...]]:
     """The number of each label, int64 [m], and the names that the numbers stand for.
 

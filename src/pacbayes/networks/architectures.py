@@ -118,7 +118,7 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
             # A start at random would only have to be unlearnt.
             for parameter in model[-1].parameters():
                 nn.init.zeros_(parameter)
-    return model
+    return model.float()  # as examples are, whatever PyTorch's default
 
 
 class Residual(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 
 from pacbayes.data.streamed import Inputs
@@ -21,6 +22,8 @@ PROBES = 32
 def check_examples(net: StochasticNetwork, x: Inputs) -> None:
     """Refuse a shape that the model does not take, and a model for which no certificate is valid."""
     net.model.eval()
+    if net.mean.dtype != torch.float32:
+        raise UnsupportedModel(f"examples are float32, and the model's weights {net.mean.dtype}: take model.float()")
     try:
         few = x[torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()].to(net.mean.device)
         refuse_other_weights(net, few[:1])
@@ -46,10 +49,9 @@ def refuse_other_weights(net: StochasticNetwork, x: Tensor) -> None:
     try:
         with torch.inference_mode(False), torch.enable_grad():
             out = net(x.clone(), "mean")
+            _look_back(net, out)
     finally:
         net.mean.requires_grad_(trains)
-    if out.grad_fn is None:
-        raise UnsupportedModel("the model's pass keeps no gradients: nothing shows which weights have trained")
     waiting = [out.grad_fn]
     seen = set()
     while waiting:
@@ -64,6 +66,22 @@ def refuse_other_weights(net: StochasticNetwork, x: Tensor) -> None:
                 "model: keep layers in an nn.ModuleList, not in a list, and what does not learn in a buffer"
             )
         waiting += [before for before, _ in node.next_functions]
+
+
+def _look_back(net: StochasticNetwork, out: Tensor) -> None:
+    """Refuse a pass without a way back."""
+    if out.grad_fn is None:
+        raise UnsupportedModel("the model's pass keeps no gradients: nothing shows which weights have trained")
+    try:
+        torch.autograd.grad(out.sum(), net.mean, retain_graph=True, allow_unused=True)
+    except (AttributeError, TypeError, torch.utils.checkpoint.CheckpointError) as error:
+        # Weights are drawn for one pass alone.
+        raise UnsupportedModel(
+            "the model computes a part of its pass again for the gradient: leave out torch.utils.checkpoint "
+            f"({str(error).splitlines()[0]})"
+        ) from None
+    except RuntimeError:
+        pass  # a certificate needs no gradient
 
 
 @torch.no_grad()

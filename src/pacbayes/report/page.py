@@ -10,7 +10,7 @@ from typing import Any
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.wording import percent
 from pacbayes.errors import PacBayesError, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import in_shell, write_atomically
 from pacbayes.report.affine import affine_svgs
 from pacbayes.report.bars import bars_svg, bounds_bars, class_bars
 from pacbayes.report.curves import Curve, curves_svg
@@ -94,7 +94,9 @@ def read_classes(run: RunFolder, certificate: Certificate) -> ClassCertificate |
     classes = ClassCertificate.from_json(run.read("classes.json"), str(path))
     others = classes.posterior_fingerprint != certificate.posterior_fingerprint
     if classes.check() or others or len(classes.m) != run.data_record()["classes"]:
-        raise RunError(f"{path} does not hold for this network, and is not reported: see 'pacbayes verify {run.path}'")
+        raise RunError(
+            f"{path} does not hold for this network, and is not reported: see 'pacbayes verify {in_shell(run.path)}'"
+        )
     return classes
 
 

@@ -19,7 +19,7 @@ from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.single import certified_file, single_weights
 from pacbayes.data import Data
 from pacbayes.errors import PacBayesError, ProcessLost
-from pacbayes.files import write_atomically, write_json
+from pacbayes.files import check_writable, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import RunFolder, test_data
@@ -66,6 +66,8 @@ def certify_run(
     the data are now, if not where config.toml says: a .npz or .csv file, or a folder with the dataset.
     """
     with run.alone():
+        if processes.first():
+            check_writable(run.path)
         check_files(run, EVENTS["trained"])
         config = run.config()
         net, bound_data = trained_network(run, device, data)

@@ -18,7 +18,7 @@ from pacbayes.data import Data, load, split
 from pacbayes.data.pixels import Pixels
 from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
-from pacbayes.files import alone_in, read_plain_file, sha256, strict_json, write_atomically, write_json
+from pacbayes.files import alone_in, in_shell, read_plain_file, sha256, strict_json, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.standardisation import standardised
@@ -107,7 +107,7 @@ class RunFolder:
             raise RunError(f"{path} is not a run folder: it has no config.toml. Make one with 'pacbayes train --out'")
         if finished and not run.weights_file("posterior").is_file():
             raise RunError(
-                f"the run in {path} is not finished: continue it with 'pacbayes train --resume --out {path}'"
+                f"the run in {path} is not finished: continue it with 'pacbayes train --resume --out {in_shell(path)}'"
             )
         return run
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pacbayes.errors import RunError
-from pacbayes.files import sha256, strict_json, write_atomically
+from pacbayes.files import in_shell, sha256, strict_json, write_atomically
 from pacbayes.runs.folder import RunFolder
 
 NAME = "journal.jsonl"
@@ -83,7 +83,7 @@ def read_journal(run: RunFolder) -> Journal:
     if not (run.path / NAME).exists():
         raise RunError(
             f"{run.path / NAME} is missing: a run that was interrupted has none yet, and goes on with "
-            f"pacbayes train --resume --out {run.path}"
+            f"pacbayes train --resume --out {in_shell(run.path)}"
         )
     content = run.read(NAME)
     *texts, rest = content.decode("utf-8", "replace").split("\n")
@@ -134,7 +134,9 @@ def check_files(run: RunFolder, names: Iterable[str]) -> None:
     recorded = read_journal(run).files()
     for name in names:
         if name not in recorded or sha256(run.read(name)) != recorded[name]:
-            raise RunError(f"{run.path / name} is not the file that this run wrote: see 'pacbayes verify {run.path}'")
+            raise RunError(
+                f"{run.path / name} is not the file that this run wrote: see 'pacbayes verify {in_shell(run.path)}'"
+            )
 
 
 def check_certified(run: RunFolder) -> None:

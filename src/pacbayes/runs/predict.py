@@ -18,7 +18,7 @@ from pacbayes.data.image_folders import find_images, read_images, unlabelled_ima
 from pacbayes.data.scaling import IMAGES, Scaling
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import sha256
+from pacbayes.files import in_shell, sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
@@ -36,7 +36,7 @@ def valid_certificate(run: RunFolder) -> Certificate | None:
     check_files(run, EVENTS["certified"])
     if certificate.check() or certificate.posterior_fingerprint != sha256(run.read("posterior.safetensors")):
         raise RunError(
-            f"the certificate in {run.path} does not hold for these weights: see 'pacbayes verify {run.path}'"
+            f"the certificate in {run.path} does not hold for these weights: see 'pacbayes verify {in_shell(run.path)}'"
         )
     return certificate
 
@@ -58,7 +58,7 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
             raise InvalidInput(f"the network takes examples of shape {list(shape)}: {side} pixels each way are others")
         found = files or find_images(expanded(place), side or trained_side).files
         images = read_images(found, shape, resize=bool(side or trained_side), scaling=scaling or IMAGES)
-        return images, [file.name for file in files]
+        return images, [file.name if files else file.relative_to(expanded(place)).as_posix() for file in found]
     inputs = load_inputs(name, folder=config.data_folder or None, features=record.get("feature_names", ()))
     if scaling is not None and image_scaling(name) is None and len(inputs):
         _look_at_the_range(inputs, scaling, config.data)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import strict_json, write_atomically, write_json
+from pacbayes.files import in_shell, strict_json, write_atomically, write_json
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.journal import EVENTS, Journal, note, read_journal
 
@@ -157,7 +157,7 @@ def _key_file(path: Path) -> bytes:
             return file.read(_LARGEST_KEY)
     except OSError as error:
         raise InvalidInput(
-            f"{path} cannot be read: {error.strerror or error}. 'pacbayes sign --new-key {path}' makes a key"
+            f"{path} cannot be read: {error.strerror or error}. 'pacbayes sign --new-key {in_shell(path)}' makes a key"
         ) from None
 
 

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from pacbayes.data import load
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import in_shell, write_atomically
 from pacbayes.runs import Config, RunFolder
 from pacbayes.sweeps.results import Result, made_priors, ranked, write_results
 from pacbayes.sweeps.specification import Specification
@@ -212,7 +212,7 @@ def _begin(folder: Path, content: bytes) -> None:
     elif file.read_bytes() != content:
         raise RunError(
             f"{folder} holds the sweep of another file. Its priors are counted and charged: name another folder, or go "
-            f"on with 'pacbayes sweep {folder}'"
+            f"on with 'pacbayes sweep {in_shell(folder)}'"
         )
 
 

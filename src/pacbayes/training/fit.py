@@ -90,13 +90,14 @@ def fit(
 
 
 def drain(training: Generator[None, None, Result]) -> Result:
-    """Run to its end what pauses between epochs."""
-    while True:
-        try:
-            next(training)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+    """Run to its end what pauses between epochs; with gradients, wherever it is called."""
+    with torch.inference_mode(False), torch.enable_grad():
+        while True:
+            try:
+                next(training)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
 
 
 def fitting(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pacbayes.checks import check_one_of
+from pacbayes.checks import check_one_of, check_type, plain
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import normals_like
 from pacbayes.networks.shaping import UNNAMED
@@ -51,12 +51,8 @@ def objective(
     for name in options:
         check_one_of("option", name, OPTIONS)
     settings = Settings.of(lam="best", **options)
-    x, y = batch
-    if x.ndim < 2 or y.dtype != torch.int64 or y.shape != x.shape[:1]:
-        raise InvalidInput(
-            f"a batch is x [b, ...] and y, int64 [b], and this one has {x.dtype} {list(x.shape)} and "
-            f"{y.dtype} {list(y.shape)}"
-        )
+    check_type("m", m := plain(m), int)
+    x, y = _checked(batch, net.classes)
     net.objective = settings.name
     if torch.is_grad_enabled():
         net.trained_on.note(UNNAMED)
@@ -64,3 +60,18 @@ def objective(
     loss, _ = batch_loss(net, x, y, settings, normals)
     # In the weights' own precision: only the gradient matters here. Certificates use the exact one.
     return objective_of(loss, divergence_of(net, net.mean, net.rho, settings), settings, m)
+
+
+def _checked(batch: Any, classes: int) -> tuple[Tensor, Tensor]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
+        raise InvalidInput(f"a batch is a pair of tensors (x, y), and this is a {type(batch).__name__}")
+    x, y = batch
+    if x.ndim < 2 or y.dtype != torch.int64 or y.shape != x.shape[:1] or not len(y):
+        raise InvalidInput(
+            f"a batch is x [b, ...] and y, int64 [b], and this one has {x.dtype} {list(x.shape)} and "
+            f"{y.dtype} {list(y.shape)}"
+        )
+    # On a GPU a look at the labels would wait for it, and there the loss itself stops at a wrong one.
+    if y.device.type == "cpu" and not bool(((y >= 0) & (y < classes)).all()):
+        raise InvalidInput(f"labels must lie from 0 to {classes - 1}, and one is {int(y.max())} or below 0")
+    return x, y
