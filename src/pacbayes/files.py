@@ -57,7 +57,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         neighbour.replace(path)
     except OSError as error:
-        error.filename = str(path)  # a full disk does not say for which file it was
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)  # a full disk does not say for which file it was
         raise
     finally:
         neighbour.unlink(missing_ok=True)

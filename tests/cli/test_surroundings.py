@@ -72,13 +72,15 @@ def test_an_interrupt_says_what_there_is_to_go_on_with(command, environment, tmp
     training = subprocess.Popen(
         command("train", "--data", "digits", "--model", "mlp", "--epochs", 10_000, "--out", path),
         env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        # Tests that run in the background may have been told to ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     history = path / "history.jsonl"
     while not (history.is_file() and history.stat().st_size):
         assert training.poll() is None, training.stderr.read()
         time.sleep(0.05)
     training.send_signal(signal.SIGINT)
-    assert "interrupted; the same command with --resume goes on" in training.communicate()[1]
+    assert "interrupted; the same command with --resume goes on" in training.communicate(timeout=120)[1]
     # Before there is a run, there is nothing to go on with.
     code = "import sys; from pacbayes.cli import main; import pacbayes.cli.train as t\n" + (
         "def stop(*args, **options): raise KeyboardInterrupt\n"

@@ -66,9 +66,9 @@ def certify_run(
     the data are now, if not where config.toml says: a .npz or .csv file, or a folder with the dataset.
     """
     with run.alone():
+        check_files(run, EVENTS["trained"])
         if processes.first():
             check_writable(run.path)
-        check_files(run, EVENTS["trained"])
         config = run.config()
         net, bound_data = trained_network(run, device, data)
         net.single_draws = singles_drawn(run)
