@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
@@ -271,6 +272,10 @@ class Stubborn(StandardScaler):
 def test_a_preprocessing_that_looks_back_or_is_fitted_is_refused():
     x, y = blobs(80)
     fitted = StandardScaler().fit(x)
+
+    def with_a_default(x, *, scaler=fitted):
+        return scaler.transform(x)
+
     looks_back = FunctionTransformer(lambda x: np.cumsum(x, axis=0) / np.arange(1, len(x) + 1)[:, None])
     for preprocessing, words in (
         (looks_back, "depends on the examples beside it"),
@@ -280,9 +285,26 @@ def test_a_preprocessing_that_looks_back_or_is_fitted_is_refused():
         (FunctionTransformer(lambda x: fitted.transform(x)), "fitted already"),
         (FunctionTransformer(partial(StandardScaler.transform, fitted)), "fitted already"),
         (make_pipeline(Stubborn().fit(x)), "fitted already"),
+        (FunctionTransformer(with_a_default), "fitted already"),
+        (FunctionTransformer(make_pipeline(StandardScaler(), Normalizer()).fit(x).transform), "fitted already"),
     ):
         with pytest.raises(InvalidInput, match=words):
             quick(preprocessing=preprocessing).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    "preprocessing",
+    [
+        make_pipeline(StandardScaler(), Normalizer()),
+        make_pipeline(FunctionTransformer(np.arcsinh)),
+        make_union(StandardScaler(), Normalizer()),
+        make_column_transformer((make_pipeline(StandardScaler(), FunctionTransformer(np.arcsinh)), [0, 1])),
+        StandardScaler().fit(np.eye(2)),
+    ],
+    ids=["pipeline", "stateless", "union", "columns", "fitted, and fitted anew"],
+)
+def test_a_preprocessing_that_is_not_fitted_is_taken(preprocessing):
+    assert quick(preprocessing=preprocessing).fit(*blobs(80)).certificate_.check() == []
 
 
 def test_too_few_examples_give_a_classifier_without_a_certificate():

@@ -426,8 +426,11 @@ def test_a_model_that_computes_its_pass_again_is_told_so():
 
 
 def test_weights_are_as_precise_as_examples():
-    with pytest.raises(UnsupportedModel, match=r"take model\.float\(\)"):
-        fit(stochastic(nn.Linear(4, 2).double(), 0.01), noise(), epochs=1)
+    with pytest.raises(InvalidInput, match=r"take model\.float\(\)"):
+        fit(stochastic(pb.build("mlp", (4,), 2).double(), 0.01), noise(), epochs=1)
+    # Who turns examples into float64 by themselves may.
+    own = Applied(lambda net, x: net.last(net.first(x.double()).relu())).double()
+    assert certify(stochastic(own, 0.01), noise(), draws=20).check() == []
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
@@ -561,15 +564,18 @@ def test_a_prior_of_a_loop_of_ones_own_must_name_its_data():
     learnt_by_heart(net, bound)
     with pytest.raises(pb.PacBayesError, match="learnt from data that nobody has named"):
         net.freeze_prior()
-    # By way of a file.
-    loaded = stochastic(pb.build("mlp", bound.shape, 2), 1e-4)
-    loaded.load_state(net.state(), "posterior")
     with pytest.raises(pb.PacBayesError, match="learnt from data that nobody has named"):
-        loaded.freeze_prior()
-    # A name is a name: what is said is remembered.
-    pb.freeze_prior(loaded, bound)
-    with pytest.raises(pb.PacBayesError, match="trained on some of these data"):
+        pb.learn_prior(net, other)
+    # Nor is it a prior by way of its own state.
+    loaded = copy.deepcopy(net)
+    loaded.load_state(net.state(), "prior")
+    with pytest.raises(pb.PacBayesError, match="learnt from data that nobody has named"):
         certify(loaded, bound, draws=100)
+    # A name is a name: what is said is remembered.
+    named = copy.deepcopy(net)
+    pb.freeze_prior(named, bound)
+    with pytest.raises(pb.PacBayesError, match="trained on some of these data"):
+        certify(named, bound, draws=100)
     pb.freeze_prior(net, other)
     learnt_by_heart(net, bound)  # the posterior may learn from anything
     assert certify(copy.deepcopy(net), bound, draws=100).check() == []
@@ -592,13 +598,37 @@ def test_a_single_network_of_a_run_is_no_prior_for_its_data(tmp_path):
     made, _ = pb.features(model, data)
     with pytest.raises(pb.PacBayesError, match="nobody has named"):
         certify(stochastic(nn.Linear(made.shape[0], 2), 0.01), made, draws=10)
+    # Data that it is trained on after that do not name them.
+    for learn in (pb.learn_prior, pb.scale_prior):
+        net = stochastic(model, 1e-5)
+        learn(net, noise(30, 4, seed=6))
+        with pytest.raises(pb.PacBayesError, match="nobody has named"):
+            certify(net, data, draws=10)
     # For other data it may be.
     net = stochastic(model, 1e-5)
     pb.freeze_prior(net, data)
     assert certify(net, noise(20, 4, seed=5), draws=10).check() == []
 
 
+def test_a_stored_prior_may_be_begun_with_and_its_best_epoch_gone_back_to():
+    data, other = noise(60, 4), noise(60, 4, seed=1)
+    net = stochastic(pb.build("mlp", (4,), 2), 0.01)
+    fit(net, other, epochs=1)
+    best = net.state()
+    fit(net, other, epochs=1)
+    net.load_state(best)
+    net.freeze_prior()
+    again = stochastic(pb.build("mlp", (4,), 2), 0.01)
+    for which in ("prior", "posterior"):
+        again.load_state(net.state(which), which)
+    pb.objective(again, (data.x, data.y), m=60)  # a look
+    again.fix_catoni(1.0)
+    fit(again, data, epochs=1)
+    assert certify(again, data, draws=20, bound="catoni").check() == []
+
+
 COPIED = {
+    "words, mostly none": lambda g: g.random((600, 300)) < 0.03,
     "pixels": lambda g: g.integers(0, 256, (600, 64)),
     "words or none": lambda g: g.integers(0, 2, (600, 200)),
     "measured": lambda g: g.normal(size=(600, 5)),

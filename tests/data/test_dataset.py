@@ -108,6 +108,10 @@ def test_tables_of_several_kinds_of_numbers():
         as_data((table, Y))
     with pytest.raises(InvalidInput, match="column 'd' does not hold numbers"):
         as_data((table.assign(c=0, d="word"), Y))
+    with pytest.raises(InvalidInput, match="column 'e' does not hold numbers"):
+        as_data((table.assign(c=0, e=pandas.Timestamp(0)), Y))
+    alike = pandas.DataFrame(X, columns=["a", "a", "b"])
+    assert np.array_equal(as_data((alike, Y)).x.numpy(), X)
     with pytest.raises(InvalidInput, match=r"label y\[1\] is missing"):
         as_data((X, pandas.Series(["u", None, "v", "u"], dtype="string")))
 

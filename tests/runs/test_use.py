@@ -251,6 +251,11 @@ def test_the_range_of_pixels(low, high, said):
     assert len(heard) == said
 
 
+def test_a_few_digits_as_shares_of_white_are_noticed():
+    with pytest.warns(UserWarning, match="lie between 0 and 1"):
+        _look_at_the_range(torch.linspace(0, 1, 3 * 64).view(3, 1, 8, 8), image_scaling("digits"), "digits")
+
+
 def test_images_need_no_folders_to_be_predicted(tiny, tmp_path, monkeypatch):
     generator = np.random.default_rng(0)
     for number in range(60):

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 import torch
 
 from pacbayes.data import Data
-from pacbayes.data.trace import Trace
+from pacbayes.data.trace import Trace, trace_of
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.refusals import check_examples, refuse_what_mixes_examples
 from pacbayes.networks.shaping import Seen
 from pacbayes.networks.stochastic import StochasticNetwork
 
-# Copies are pointed out where they are this share of the data, and an example has fewer than so many others that are
-# alike by chance, judged by so many.
-_COPIES, _TWINS, _BY_CHANCE, _SAMPLE = 0.2, 0.05, 0.01, 500
+# Copies are pointed out where they are this share of the data.
+_COPIES, _TWINS = 0.2, 0.05
+# How many examples, and features at a time, say how often values recur; and what is as good as never.
+_SAMPLE, _COLUMNS, _NEVER = 500, 4096, 1e-12
 
 
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
@@ -29,7 +30,8 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if seen.unnamed:
         raise InvalidInput(
             "the prior has learnt from data that nobody has named: end its training in pacbayes.freeze_prior(net, "
-            "prior_data). A network of load_single() has seen all the data of its run"
+            "prior_data), which names them. A network of load_single(), and features of one, have seen all the data of "
+            "its run"
         )
     if data.overlaps(*seen):
         raise InvalidInput(
@@ -46,7 +48,7 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
 
 def copies_among(data: Data) -> str | None:
     """What to say where many of the examples are copies of each other."""
-    if data.copies <= _COPIES * len(data) or _recur_by_themselves(data):
+    if not _too_many(data.copies, data, len(data), _COPIES):
         return None
     return (
         f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
@@ -57,7 +59,8 @@ def copies_among(data: Data) -> str | None:
 
 def copies_of(prior_data: Sequence[Data | Trace], data: Data) -> str | None:
     """What to say where many of the examples are copies of some that the prior has seen."""
-    if (twins := data.copied_from(*prior_data)) <= _TWINS * len(data) or _recur_by_themselves(data):
+    twins = data.copied_from(*prior_data)
+    if not _too_many(twins, data, sum(len(trace_of(some).labels) for some in prior_data), _TWINS):
         return None
     return (
         f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody copied "
@@ -66,17 +69,22 @@ def copies_of(prior_data: Sequence[Data | Trace], data: Data) -> str | None:
     )
 
 
-def _recur_by_themselves(data: Data) -> bool:
-    """Whether inputs of so few values are often alike without having been copied.
+def _too_many(copies: int, data: Data, others: int, share: float) -> bool:
+    """Whether so many of the data are copies of others, and chance does not explain a third of them."""
+    return copies > share * len(data) and copies > 3 * len(data) * min(1.0, others * _alike_by_chance(data))
 
-    By the chance that two examples have the same value of every feature, if the features were independent.
-    """
+
+def _alike_by_chance(data: Data) -> float:
+    """The chance that two examples have the same value of every feature, if features were independent."""
     places = torch.linspace(0, len(data) - 1, min(_SAMPLE, len(data))).long()
-    values = data.x[places].flatten(1).sort(0).values
-    n, features = values.shape
-    # The pairs of rows that are alike in a feature: runs of equal values, each with the rows before it in its run.
-    starts = torch.cat([torch.ones(1, features, dtype=torch.bool), values.diff(dim=0) != 0])
-    rows = torch.arange(n)[:, None]
-    before = rows - torch.where(starts, rows, 0).cummax(0).values
-    alike = before.sum(0).double() / (n * (n - 1) / 2)
-    return bool(len(data) * alike.log().sum().exp() > _BY_CHANCE)
+    inputs = data.x[places].flatten(1).cpu()
+    rows, pairs, chance = torch.arange(len(inputs))[:, None], len(inputs) * (len(inputs) - 1) / 2, 1.0
+    for some in inputs.split(_COLUMNS, dim=1):
+        values = some.sort(0).values
+        starts = torch.cat([torch.ones_like(values[:1], dtype=torch.bool), values.diff(dim=0) != 0])
+        # A run of equal values has as many pairs as rows before each row in it.
+        before = rows - torch.where(starts, rows, 0).cummax(0).values
+        chance *= float((before.sum(0).double() / pairs).prod())
+        if chance < _NEVER:
+            break
+    return chance

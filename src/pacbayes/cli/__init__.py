@@ -28,7 +28,6 @@ def main() -> None:
     warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         app()
-        sys.stdout.flush()
     except PacBayesError as error:
         _fail(str(error))
     except (MemoryError, torch.OutOfMemoryError):

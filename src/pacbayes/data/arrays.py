@@ -102,12 +102,12 @@ def _numbers(values: Any, what: str) -> np.ndarray:
         values = (values.float() if values.is_floating_point() else values).numpy(force=True)
     if np.ma.is_masked(values):
         raise InvalidInput(f"{what} has masked values: fill them in, or leave these examples out")
-    if hasattr(values, "columns"):
-        values = _table(values)
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
         raise InvalidInput(f"{what} is not an array: {error}") from None
+    if array.dtype.kind == "O" and hasattr(values, "iloc") and hasattr(values, "dtypes") and array.ndim == 2:
+        array = _table(values)
     if array.dtype.kind not in "biuf":
         sparse = f": take {what}.toarray()" if hasattr(values, "toarray") else ""
         raise InvalidInput(f"{what} must hold real numbers, not {array.dtype}{sparse}")
@@ -115,17 +115,12 @@ def _numbers(values: Any, what: str) -> np.ndarray:
 
 
 def _table(values: Any) -> np.ndarray:
-    """The columns of a data frame, which may be of different kinds of numbers."""
-    columns = []
-    for name in values.columns:
-        column = np.asarray(values[name])
-        if column.dtype.kind == "O":
-            try:
-                column = values[name].to_numpy(np.float64, na_value=np.nan)
-            except (ValueError, TypeError):
-                raise InvalidInput(f"column {name!r} does not hold numbers") from None
-        columns.append(column)
-    return np.stack(columns, 1) if columns else np.asarray(values)
+    """The columns of a pandas table, which may be of different kinds of numbers."""
+    for place, kind in enumerate(values.dtypes):
+        if getattr(kind, "kind", "O") not in "biuf":
+            raise InvalidInput(f"column {values.columns[place]!r} does not hold numbers, but {kind}")
+    columns = [values.iloc[:, place].to_numpy(np.float64, na_value=np.nan) for place in range(values.shape[1])]
+    return np.stack(columns, 1)
 
 
 def _labels(values: Any) -> np.ndarray:

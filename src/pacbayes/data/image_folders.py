@@ -45,7 +45,7 @@ def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as `find_images`, all in memory."""
     images = find_images(path, side, part)
     try:
-        _check_memory(len(images), images.shape)
+        _check_memory(len(images), images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
         x = torch.from_numpy(images.read(slice(None)))
         return Data(x, torch.from_numpy(images.labels), len(images.class_names), path.name, images.class_names)
     except (DataError, InvalidInput) as error:
@@ -68,7 +68,7 @@ def read_images(
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InvalidInput(f"an example has shape {list(shape)}, which no image has")
     channels, height, width = shape
-    _check_memory(len(files), (channels, height, width))
+    _check_memory(len(files), (channels, height, width), "give fewer at a time")
     for file in files:
         (wide, high), _ = _header(_pillow(), file)
         if not resize and (wide, high) != (width, height):
@@ -77,12 +77,10 @@ def read_images(
     return torch.from_numpy(Images(tuple(files), labels, (), (channels, height, width)).read(slice(None), scaling))
 
 
-def _check_memory(images: int, shape: tuple[int, int, int]) -> None:
+def _check_memory(images: int, shape: tuple[int, int, int], remedy: str) -> None:
     if 4 * images * math.prod(shape) > MAX_BYTES:
-        raise DataError(
-            f"{images} images of {shape[2]} x {shape[1]} pixels would take more than {MAX_BYTES} bytes: write them to "
-            "a folder that is read as needed with 'pacbayes store'"
-        )
+        size = f"{images} images of {shape[2]} x {shape[1]} pixels"
+        raise DataError(f"{size} would take more than {MAX_BYTES} bytes: {remedy}")
 
 
 def find_images(path: Path, side: str = "", part: str = "train") -> Images:

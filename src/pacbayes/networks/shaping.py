@@ -11,9 +11,15 @@ from torch import nn
 from pacbayes.data.dataset import Data
 from pacbayes.data.trace import Trace
 
-_NONE = np.arange(0)
-UNNAMED = Trace(_NONE, _NONE, _NONE, _NONE, whole="unnamed")
-"""Data that nobody has named: of a training loop of one's own, or of weights that came from elsewhere."""
+
+def _unnamed(whose: str) -> Trace:
+    none = np.empty(0, np.uint64)
+    return Trace(none, none, none.astype(np.int64), none.astype(np.int64), whose)
+
+
+OF_A_LOOP, OF_A_RUN = _unnamed("of a loop of one's own"), _unnamed("of the run of a single network")
+"""Data that nobody has named: those of a training loop, and those behind the module of ``load_single``."""
+_UNNAMED = (OF_A_LOOP.whole, OF_A_RUN.whole)
 
 
 class Seen(list[Data | Trace]):
@@ -26,11 +32,12 @@ class Seen(list[Data | Trace]):
     @property
     def unnamed(self) -> bool:
         """Whether nobody has named some of them."""
-        return any(isinstance(some, Trace) and some.whole == UNNAMED.whole for some in self)
+        return any(isinstance(some, Trace) and some.whole in _UNNAMED for some in self)
 
-    def named(self) -> Seen:
-        """Those that somebody has."""
-        return Seen(some for some in self if isinstance(some, Data) or some.whole != UNNAMED.whole)
+    def without(self, *unnamed: Trace) -> Seen:
+        """The others: somebody has named these."""
+        gone = [trace.whole for trace in unnamed]
+        return Seen(some for some in self if isinstance(some, Data) or some.whole not in gone)
 
     def __reduce__(self) -> tuple[type[Seen], tuple[list[Trace]]]:
         return Seen, ([some.trace if isinstance(some, Data) else some for some in self],)

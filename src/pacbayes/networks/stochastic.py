@@ -32,7 +32,7 @@ from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.passes import Passes
-from pacbayes.networks.shaping import UNNAMED, Seen, forget_data
+from pacbayes.networks.shaping import OF_A_LOOP, Seen, forget_data
 
 
 def stochastic(
@@ -169,15 +169,18 @@ class StochasticNetwork(nn.Module):
     def freeze_prior(self) -> None:
         """Make the present posterior the prior.
 
-        After :func:`pacbayes.objective`, or where weights were loaded, :func:`pacbayes.freeze_prior` does it, which is
-        told their data.
+        After :func:`pacbayes.objective`, :func:`pacbayes.freeze_prior` does it, which is told the data.
         """
+        self.refuse_unnamed()
+        self._freeze()
+
+    def refuse_unnamed(self) -> None:
+        """Refuse to go on to a prior where a loop of one's own has trained on data that nobody has named."""
         if self.trained_on.unnamed and not self.prior_trained_on.unnamed:
             raise InvalidInput(
                 "this network has learnt from data that nobody has named: pacbayes.freeze_prior(net, prior_data) makes "
                 "it a prior, and names them"
             )
-        self._freeze()
 
     @torch.no_grad()
     def _freeze(self) -> None:
@@ -197,7 +200,8 @@ class StochasticNetwork(nn.Module):
         """
         values = check_catoni(values)
         moved = not (torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho))
-        if moved or len(self.trained_on) > len(self.prior_trained_on):
+        named = len(self.trained_on.without(OF_A_LOOP))  # a loop that has moved nothing may have looked only
+        if moved or named > len(self.prior_trained_on):
             raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
         if self.bounded:
             raise InvalidInput("C must be fixed before a bound is computed: one that was chosen by it is not paid for")
@@ -375,14 +379,11 @@ class StochasticNetwork(nn.Module):
         for kind, vector in self._vectors(which).items():
             vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots]))
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
-        moved = any(not torch.equal(tensors[name], old) for name, old in expected.items())
         if which == "prior":
             self._fixed_at_freeze = self._digests()
             self.catoni = values
-            if moved:
-                self.prior_trained_on = self.trained_on.named()  # it may be a posterior of theirs
-        elif moved:
-            self.trained_on.note(UNNAMED)
+            if any(not torch.equal(tensors[name], old) for name, old in expected.items()):
+                self.prior_trained_on = Seen(self.trained_on)  # it may be a posterior of theirs
 
     def load_state_dict(self, *_: object, **__: object) -> Any:
         """Refused: see :meth:`load_state`."""

@@ -22,7 +22,7 @@ from pacbayes.files import in_shell, sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.shaping import UNNAMED, remember_data
+from pacbayes.networks.shaping import OF_A_RUN, remember_data
 from pacbayes.runs.folder import RunFolder, new_model
 from pacbayes.runs.journal import EVENTS, check_files
 from pacbayes.seeds import chosen_seed
@@ -72,7 +72,7 @@ def _look_at_the_range(inputs: Inputs, scaling: Scaling, name: str) -> None:
     """
     (black, white), some = scaling.ends(), inputs[:1000]
     low, high = float(some.min()), float(some.max())
-    inside = (white - black) / 8 if len(some) >= 10 else white - black
+    inside = (white - black) / (8 if len(some) >= 10 else 2)
     if not (black - 1e-3 <= low <= black + inside and white - inside <= high <= white + 1e-3):
         warnings.warn(
             f"these inputs lie between {low:g} and {high:g}, and pixels of {name} between {black:g} and {white:g}: the "
@@ -105,8 +105,8 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     """The certified single network of a run folder, as an ordinary module on the CPU.
 
     ``pacbayes certify RUN --predictor single`` draws it. It takes inputs as the training data had them: where they
-    were scaled, its first layer does that. It has learnt from all the data of its run: to make it a prior for other
-    data, name them, ``freeze_prior(stochastic(model), old_data)``.
+    were scaled, its first layer does that. It has learnt from all the data of its run. To make it a prior for other
+    data, name them: ``net = stochastic(model)``, then ``freeze_prior(net, old_data)``.
     """
     folder = RunFolder.open(Path(run))
     check_files(folder, EVENTS["trained"])
@@ -116,7 +116,7 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     record = folder.data_record()
     model = new_model(folder.config().with_options({"device": "cpu"}), tuple(record["shape"]), record["classes"])
     model.load_state_dict(_single(folder, certificate))
-    remember_data(model, [UNNAMED])
+    remember_data(model, [OF_A_RUN])
     return model.eval()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from pacbayes.checks import check_one_of, check_type, plain
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import normals_like
-from pacbayes.networks.shaping import UNNAMED
+from pacbayes.networks.shaping import OF_A_LOOP
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.loss import batch_loss, divergence_of, objective_of
 from pacbayes.training.settings import Settings
@@ -55,7 +55,7 @@ def objective(
     x, y = _checked(batch, net.classes)
     net.objective = settings.name
     if torch.is_grad_enabled():
-        net.trained_on.note(UNNAMED)
+        net.trained_on.note(OF_A_LOOP)
     normals = normals_like(net.mean, generator)
     loss, _ = batch_loss(net, x, y, settings, normals)
     # In the weights' own precision: only the gradient matters here. Certificates use the exact one.

@@ -7,6 +7,7 @@ from typing import Any
 
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
+from pacbayes.networks.shaping import OF_A_LOOP, OF_A_RUN
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.fit import Epoch, fit
 from pacbayes.training.settings import Settings
@@ -30,12 +31,14 @@ def learn_prior(
     a stage out. ``data`` must be disjoint from the bound data: see :func:`pacbayes.split`.
     """
     check_stochastic(net)
+    net.refuse_unnamed()
     data = as_data(data, classes=net.classes)
     for settings in (pretraining, training):
         if settings is not None:
             fit(net, data, settings=settings, callback=callback)
     # Also where another loop has trained on them.
-    freeze_prior(net, data)
+    net.trained_on.note(data)
+    net.freeze_prior()
 
 
 def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
@@ -48,7 +51,7 @@ def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
     if not data:
         raise InvalidInput("name the data that shaped this prior: freeze_prior(net, prior_data)")
     check_stochastic(net)
-    net.trained_on = net.trained_on.named()
+    net.trained_on = net.trained_on.without(OF_A_LOOP, OF_A_RUN)
     for some in data:
         net.trained_on.note(as_data(some, classes=net.classes))
     net.freeze_prior()

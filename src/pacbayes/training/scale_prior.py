@@ -15,11 +15,11 @@ from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import normals_like
 from pacbayes.networks.layers import Draw
+from pacbayes.networks.shaping import OF_A_LOOP
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.fit import check_fit
 from pacbayes.training.loss import conditional_risk
-from pacbayes.training.priors import freeze_prior
 from pacbayes.training.settings import Settings
 
 # Multiples of the variance lie within 2 to the power of this, and are found to the nearest sixteenth of a doubling.
@@ -90,7 +90,10 @@ def scale_prior(
     except BaseException:
         net.rho.copy_(start)
         raise
-    freeze_prior(net, data)
+    # Whatever loop has made the means, these are its data.
+    net.trained_on = net.trained_on.without(OF_A_LOOP)
+    net.trained_on.note(data)
+    net.freeze_prior()
     return PriorScale(2**power, error, of_means)
 
 
