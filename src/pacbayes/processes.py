@@ -25,6 +25,10 @@ def join() -> None:
     global _joined
     if _joined or not (dist.is_available() and dist.is_torchelastic_launched()):
         return
+    # Before they meet: imported later, and torch.func does, it would hold on to the group by default arguments, whose
+    # threads would then be alive when the process ends, and abort it.
+    import torch.distributed.nn.functional  # noqa: F401
+
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
