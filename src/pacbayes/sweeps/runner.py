@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -111,7 +111,7 @@ class _Run:
         priors = made_priors(self.folder, self.sweep.charge, {t.number: self._path(t.number) for t in trials})
         # One that was told the outcome of another, its like, has no run of its own.
         best = ranked([trial for trial in complete if not trial.message])[0]
-        self.pool.start(best.number, certify_trial, self._path(best.number), self.sweep.certify.options())
+        self.pool.start(best.number, certify_trial, self._path(best.number), asdict(self.sweep.certify))
         while not (ended := self.pool.finished()):
             time.sleep(_POLL_SECONDS)
         if ended[0][1].state == FAILED:

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pacbayes.bounds.pac_bayes import check_deltas
+from pacbayes.bounds.pac_bayes import check_delta, check_deltas
 from pacbayes.certificates import formulas_of
-from pacbayes.certificates.certify import DRAWS, MC_DELTA
+from pacbayes.certificates.certify import MC_DELTA
 from pacbayes.checks import check_one_of, check_type, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
@@ -32,23 +32,35 @@ class Certification:
 
     bound: str = "invKL"
     predictor: str = "randomised"
-    draws: int = DRAWS
+    draws: int | None = None
+    """As many as :func:`~pacbayes.certify` takes, unless given; a single network is counted without any."""
     delta: float = 0.025
     """For the whole sweep: each prior that it can try has an equal share."""
-    mc_delta: float = MC_DELTA
+    mc_delta: float | None = None
     test_draws: int = 1000
 
     def __post_init__(self) -> None:
-        check_types(self)
+        of_draws = {"draws": int, "mc_delta": float}
+        check_types(self, left_out=of_draws)
         formulas_of(self.bound, self.predictor)
-        check_deltas(self.delta, self.mc_delta)
-        if min(self.draws, self.test_draws) < 1:
+        for name, kind in of_draws.items():
+            if (value := getattr(self, name)) is not None:
+                check_type(name, value, kind)
+                if self.predictor == "single":
+                    raise InvalidInput(f"{name} would be ignored: a single network is counted as it is, without draws")
+        if self.predictor == "single":
+            check_delta(self.delta)
+        else:
+            check_deltas(self.delta, self.spent_on_draws)
+        if min(1 if self.draws is None else self.draws, self.test_draws) < 1:
             raise InvalidInput("draws and test_draws must be at least 1")
 
-    def options(self) -> dict[str, Any]:
-        """For :func:`~pacbayes.runs.certify_run`; a single network is counted without draws."""
-        unused = ("draws", "mc_delta") if self.predictor == "single" else ()
-        return {name: value for name, value in asdict(self).items() if name not in unused}
+    @property
+    def spent_on_draws(self) -> float:
+        """The mc_delta in effect."""
+        if self.predictor == "single":
+            return 0.0
+        return MC_DELTA if self.mc_delta is None else self.mc_delta
 
 
 @dataclass(frozen=True)
@@ -68,9 +80,7 @@ class Specification:
 
     @property
     def charge(self) -> Charge:
-        # A single network is certified without Monte Carlo.
-        mc_delta = 0.0 if self.certify.predictor == "single" else self.certify.mc_delta
-        return count(self.axes, self.certify.delta, mc_delta)
+        return count(self.axes, self.certify.delta, self.certify.spent_on_draws)
 
     @property
     def fingerprint(self) -> str:
