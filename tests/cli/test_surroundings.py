@@ -67,6 +67,15 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_the_count(run, pacba
     assert done.status == 1 and "Read-only file system" in done.err
 
 
+def test_a_report_elsewhere_leaves_the_folder_as_it_is(run, pacbayes_main, tmp_path):
+    assert pacbayes_main("certify", run, "--draws", 20, "--test-draws", 2).status == 0
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    assert pacbayes_main("report", run, "--out", tmp_path / "mine.html").status == 0
+    assert "Certified risk" in (tmp_path / "mine.html").read_text("utf-8")
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+    assert pacbayes_main("report", run, "--out", run / "certificate.json").status == 1
+
+
 def test_an_interrupt_says_what_there_is_to_go_on_with(command, environment, tmp_path):
     path = tmp_path / "run"
     training = subprocess.Popen(

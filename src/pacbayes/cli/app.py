@@ -248,13 +248,15 @@ def report(
     examples: Annotated[
         bool, typer.Option("--examples/--no-examples", help="Show examples of the data that the network errs on.")
     ] = True,
+    out: Annotated[Path | None, typer.Option(help="Write the page to this file. [default: RUN/report.html]")] = None,
 ) -> None:
     """Write RUN/report.html: the certificate explained, with pictures, on one page that needs nothing else.
 
     Where the data are at hand, it shows examples that the network errs on; leave them out if the page is for others
     and the data are not.
     """
-    print(f"Written: {write_report(RunFolder.open(run), data=data, examples=examples)}")
+    check_out(out, run)
+    print(f"Written: {write_report(RunFolder.open(run), data=data, examples=examples, out=out)}")
 
 
 @app.command(short_help="Label new examples with the certified classifier.")

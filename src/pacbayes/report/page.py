@@ -24,17 +24,20 @@ from pacbayes.runs.journal import certificates_issued, check_certified, note
 from pacbayes.training import Epoch
 
 
-def write_report(run: RunFolder, *, data: str | None = None, examples: bool = True) -> Path:
+def write_report(run: RunFolder, *, data: str | None = None, examples: bool = True, out: Path | None = None) -> Path:
     """Write ``report.html`` into the run folder; the same folder and data give the same bytes on one machine.
+
+    With ``out`` the page is written there, and the folder stays as it is.
 
     ``data`` is where the data are now, if not where config.toml says. Without ``examples`` no example of the data
     stands in the page, which may be for others to read.
     """
+    path = out or run.path / "report.html"
     with run.alone():
         check_certified(run)
-        path = run.path / "report.html"
         write_atomically(path, _page(run, data, examples))
-        note(run, "reported")
+        if out is None:
+            note(run, "reported")
     return path
 
 
