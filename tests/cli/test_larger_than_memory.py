@@ -58,14 +58,14 @@ def test_a_folder_without_its_files_is_one_line(pacbayes_main, places, tmp_path,
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 def test_memory_stays_small(environment, tmp_path):
-    """512 MiB of inputs, in a file with holes, and 64 MiB of memory for all that is made after the imports."""
+    """512 MiB of inputs, in a file with holes, and 96 MiB of memory for all that is made after the imports."""
     m, features = 2**18, 2**9
     with (tmp_path / "x.npy").open("wb") as file:
         form = {"descr": "<f4", "fortran_order": False, "shape": (m, features)}
         np.lib.format.write_array_header_1_0(file, form)
         file.truncate(file.tell() + 4 * m * features)
     np.save(tmp_path / "y.npy", np.arange(m) % 2)
-    command = [sys.executable, Path(__file__).with_name("small_memory.py"), tmp_path, "64"]
+    command = [sys.executable, Path(__file__).with_name("small_memory.py"), tmp_path, "96"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{m - round(0.02 * m)}\ntoo large for memory\n"

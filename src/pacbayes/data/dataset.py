@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pacbayes.data.streamed import Inputs, Streamed, rows_of_bytes
-from pacbayes.data.trace import Trace, overlapping, places_in, together, trace_of
+from pacbayes.data.trace import Trace, overlapping, places_in, together, trace_of, with_labels
 from pacbayes.errors import InvalidInput
 
 # Labels beyond this are a mistake (a hash, a time stamp), and would not fit the arithmetic below.
@@ -142,9 +142,7 @@ class Data:
         """How many have input and label of one of the others."""
         if not others:
             return 0
-        own, theirs = self.trace, together(others)
-        known = set(zip(theirs.origins.tolist(), theirs.labels.tolist(), strict=True))
-        return sum(pair in known for pair in zip(own.origins.tolist(), own.labels.tolist(), strict=True))
+        return int(np.isin(self.trace.with_labels(), together(others).with_labels()).sum())
 
     @cached_property
     def trace(self) -> Trace:
@@ -162,8 +160,7 @@ class Data:
     @cached_property
     def copies(self) -> int:
         """How many examples have both input and label of an earlier one."""
-        pairs = np.stack([self._row_digests.view(np.int64), self.y.numpy(force=True)])
-        return len(self) - np.unique(pairs, axis=1).shape[1]
+        return len(self) - len(np.unique(with_labels(self._row_digests, self.y.numpy(force=True))))
 
     @cached_property
     def _row_digests(self) -> np.ndarray:

@@ -21,6 +21,15 @@ class Trace:
     whole: str
     """Which examples of which data they were, by the fingerprint of those."""
 
+    def with_labels(self) -> np.ndarray:
+        """Digests of the original inputs and their labels together."""
+        return with_labels(self.origins, self.labels)
+
+
+def with_labels(digests: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """One number for input and label: as many bits as for the input alone, and as little memory."""
+    return digests + labels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # an odd number: labels stay apart
+
 
 def trace_of(seen: "Data | Trace") -> Trace:
     return seen if isinstance(seen, Trace) else seen.trace
