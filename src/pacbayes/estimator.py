@@ -9,15 +9,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from types import CellType, FunctionType, MethodType
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -34,6 +30,7 @@ from pacbayes.data.labels import refuse_missing
 from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput
+from pacbayes.fitted import holds_a_fitted_one
 from pacbayes.networks import StochasticNetwork, build, stochastic
 from pacbayes.networks.distributions import Seeded
 from pacbayes.networks.layers import Draw
@@ -294,7 +291,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if transformer is None:
             return None
         transformer = clone(transformer)
-        if any(_is_fitted(part, held) for part, held in _parts(transformer)):
+        if holds_a_fitted_one(transformer):
             raise InvalidInput(
                 "the preprocessing, or a part of it, is fitted already, and may have seen the bound data: give one "
                 "that is not, to be fitted on the prior data"
@@ -381,51 +378,3 @@ def _passed(net: StochasticNetwork, x: Tensor, run: Callable[[Tensor], Tensor]) 
 
 def _stage(settings: Settings, epochs: int) -> Settings | None:
     return replace(settings, epochs=epochs) if epochs else None
-
-
-def _parts(value: Any) -> Iterator[tuple[Any, bool]]:
-    """A transformer, its parts, and what functions among them hold; each with whether a function holds it."""
-    waiting: list[tuple[Any, bool]] = [(value, False)]
-    seen = set()
-    while waiting:
-        part, held = waiting.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield part, held
-        inside: list[Any] = []
-        if isinstance(part, BaseEstimator):
-            waiting += [(value, held) for value in part.get_params(deep=False).values()]
-        elif isinstance(part, MethodType):
-            inside = [part.__self__, part.__func__]
-        elif isinstance(part, partial):
-            inside = [part.func, *part.args, *part.keywords.values()]
-        elif isinstance(part, FunctionType):
-            cells = [cell.cell_contents for cell in part.__closure__ or () if cell != CellType()]
-            inside = [*cells, *(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).values()]
-        elif isinstance(part, list | tuple):
-            waiting += [(value, held) for value in part]
-        elif isinstance(part, dict):
-            waiting += [(value, held) for value in part.values()]
-        elif callable(part) and not isinstance(part, type):
-            inside = list(getattr(part, "__dict__", {}).values())
-        waiting += [(value, True) for value in inside]
-
-
-def _is_fitted(part: Any, held: bool) -> bool:
-    """Whether this is an estimator that has been fitted: held by a function, or one that does not let itself be cloned.
-
-    One made of others is as fitted as these.
-    """
-    if isinstance(part, FrozenEstimator):
-        return True
-    fresh = not held and getattr(type(part), "__sklearn_clone__", None) is BaseEstimator.__sklearn_clone__
-    if not isinstance(part, BaseEstimator) or fresh or not get_tags(part).requires_fit:
-        return False
-    if any(isinstance(inner, BaseEstimator) for inner in part.get_params().values()):
-        return False
-    try:
-        check_is_fitted(part)
-    except NotFittedError:
-        return False
-    return True
