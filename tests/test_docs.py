@@ -190,7 +190,7 @@ RECORDS = {
     "MNIST, the paper's 4 layers, prior learnt on digits that a program draws": "MNIST data-free 4 layers (strokes)",
     "MNIST, any network, data-free": "MNIST data-free any network",
     "Fashion-MNIST, data-free": "Fashion-MNIST data-free",
-    "MNIST, learnt prior": "MNIST learnt",
+    "MNIST, learnt prior, one network drawn from the posterior": "MNIST learnt one network",
     "Fashion-MNIST, learnt prior": "Fashion-MNIST learnt",
     "CIFAR-10, the paper's 9 layers, 50 %": "CIFAR-10 9 layers 50%",
     "CIFAR-10, the paper's 15 layers, 70 %": "CIFAR-10 15 layers 70%",
