@@ -63,7 +63,7 @@ def walk() -> str:
 
 
 def examples() -> str:
-    """The bound (3a) over the number of bound examples, from 100 to a million."""
+    """The bound B1 over the number of bound examples, from 100 to a million."""
     left, right, top, bottom = 70, 600, 20, 260
     highest = 0.30
 

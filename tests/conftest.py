@@ -1,7 +1,6 @@
 """One thread: the tensors here are small, and several test processes share the machine."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -56,17 +55,9 @@ def torchrun_environment() -> dict[str, str]:
 def torchrun(torchrun_command: Callable[..., list[str]], torchrun_environment: dict[str, str]) -> Callable[..., Ended]:
     def run(count: int, *arguments: object) -> Ended:
         command = torchrun_command(count, *arguments)
-        out = Path(arguments[arguments.index("--out") + 1]) if "--out" in arguments else None
-        is_new = out is not None and not out.exists()
-        for _ in range(3):
-            done = subprocess.run(
-                command, env=torchrun_environment, capture_output=True, text=True, check=False, timeout=300
-            )
-            # On a busy machine a thread of PyTorch's own may abort the process, about once in fifty starts.
-            if "terminate called without an active exception" not in done.stderr:
-                break
-            if is_new:  # what the aborted start has left
-                shutil.rmtree(out, ignore_errors=True)
+        done = subprocess.run(
+            command, env=torchrun_environment, capture_output=True, text=True, check=False, timeout=300
+        )
         return Ended(done.returncode, done.stdout, done.stderr)
 
     return run

@@ -12,7 +12,6 @@ from torch import nn
 import pacbayes
 from pacbayes import CertifiedClassifier, certify, certify_classes, fit, holdout_bound, split, stochastic
 from pacbayes.errors import InvalidInput
-from pacbayes.training import Checkpoint
 
 
 def problem(m: int = 60):
@@ -76,17 +75,3 @@ def test_numbers_of_numpy(tmp_path):
     assert len(split(data, np.float32(0.5), np.int64(1))[0]) == 30
     assert pacbayes.scale_prior(network(), data, passes=np.int64(1), seed=np.int64(2)).error >= 0
     assert pacbayes.test_error(net, data, np.int64(2), seed=np.int64(1)) == pacbayes.test_error(net, data, 2, seed=1)
-
-
-@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
-def test_training_has_its_gradients_wherever_it_is_called(without):
-    net, twin = network(), network()
-    expected = fit(twin, problem(), epochs=1)
-    with without():
-        assert (net.mean.requires_grad, fit(net, problem(), epochs=1)) == (True, expected)
-
-
-def test_a_checkpoint_may_be_named_by_a_string(tmp_path):
-    file = tmp_path / "c.safetensors"
-    whole = fit(network(), problem(), epochs=1, checkpoint=Checkpoint(file))
-    assert fit(network(), problem(), epochs=1, checkpoint=Checkpoint(str(file))) == whole

@@ -25,6 +25,13 @@ ROOT = Path(__file__).parents[1]
 NOT_HERE = {"pacbayes.__main__", "pacbayes.networks.gpu_draws"}
 MODULES = sorted({"pacbayes", *(m.name for m in pkgutil.walk_packages(pacbayes.__path__, "pacbayes."))} - NOT_HERE)
 
+WITH_EXAMPLES = {
+    "CertifiedClassifier", "best_lambda", "binomial_level", "build", "catoni", "clopper_pearson_upper", "draw_share",
+    "features", "fit", "fold_batchnorm", "kl", "kl_inverse", "misclassification_probability",
+    "misclassification_upper", "objective", "pacbayes", "penalty", "replace_batchnorm", "scale_prior", "standardise",
+    "stochastic", "train_ordinary", "xi",
+}  # fmt: skip
+
 
 def clean_environment() -> dict[str, str]:
     """Without anything that would let the source tree in."""
@@ -162,6 +169,6 @@ def test_the_examples_in_the_docstrings(name):
     assert failed == 0
 
 
-def test_there_are_examples_to_run():
+def test_no_example_has_gone():
     found = [test for name in MODULES for test in doctest.DocTestFinder().find(importlib.import_module(name))]
-    assert sum(bool(test.examples) for test in found) >= 5
+    assert WITH_EXAMPLES - {test.name.rpartition(".")[2] for test in found if test.examples} == set()

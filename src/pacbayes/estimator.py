@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
-from pacbayes.bounds.pac_bayes import check_deltas
+from pacbayes.bounds.deltas import check_deltas
 from pacbayes.certificates import certify, formulas_of, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.checks import check_number
@@ -32,9 +32,9 @@ from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput
 from pacbayes.fitted import holds_a_fitted_one
 from pacbayes.networks import StochasticNetwork, build, stochastic
-from pacbayes.networks.distributions import Seeded
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.memory import chunk_size
+from pacbayes.networks.normals import Seeded
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import data_behind
 from pacbayes.seeds import derived_seed

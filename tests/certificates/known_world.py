@@ -1,15 +1,16 @@
 """A world where every risk is known exactly, small enough for thousands of certificates.
 
-One of 6 cells is drawn, x is its unit vector, and the label, 0 or 1, is the cell's own, flipped with a known
-probability. The network is one Linear without bias, so it answers 1 in a cell with probability Φ of a ratio. The prior
-gives the cell's own label nearly always, so that its empirical risk varies from data to data. A posterior is
-"trained" in closed form: in each cell its means lean towards the labels seen, by a strength that may be chosen after
-the data are seen.
+One of ``cells`` cells is drawn, x is its unit vector times a length, and the label, 0 or 1, is the cell's own, flipped
+with a known probability. The network is one Linear without bias, so it answers 1 in a cell with probability Φ of a
+ratio, whatever the length. The prior gives the cell's own label nearly always, so that its empirical risk varies from
+data to data. A posterior is "trained" in closed form: in each cell its means lean towards the labels seen, by a
+strength that may be chosen after the data are seen.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,29 +24,47 @@ from pacbayes.data import Data, as_data
 from pacbayes.networks import StochasticNetwork, stochastic
 
 CELLS = 6
-FLIP = np.linspace(0.05, 0.35, CELLS)
-LABEL = np.arange(CELLS) % 2
 PRIOR_DEVIATION = 0.5
-PRIOR_GAP = 4 * PRIOR_DEVIATION * (2 * LABEL - 1)
 STRENGTHS = (0.0, 0.1, 0.3, 1.0, 3.0)
 CATONI = [0.4, 1.6]
 UNIT, VISITS, VOTERS = 2**40, 300, 3
+FALSE_ALARM = 1e-8
+
+
+def allowed(probability: float, runs: int) -> int:
+    """The failures that a method of this failure probability exceeds with probability below FALSE_ALARM."""
+    return int(stats.binom.isf(FALSE_ALARM, runs, probability))
+
+
+def flips(cells: int) -> np.ndarray:
+    return np.linspace(0.05, 0.35, cells)
+
+
+def labels(cells: int) -> np.ndarray:
+    return np.arange(cells) % 2
+
+
+def prior_gap(cells: int) -> np.ndarray:
+    """The prior's mean of (output 1 - output 0) in each cell."""
+    return 4 * PRIOR_DEVIATION * (2 * labels(cells) - 1)
 
 
 @dataclass(frozen=True)
 class Sample:
     cell: np.ndarray
     label: np.ndarray
+    cells: int = CELLS
 
 
-def sample(m: int, rng: np.random.Generator) -> Sample:
-    cell = rng.integers(CELLS, size=m)
-    return Sample(cell, np.where(rng.random(m) < FLIP[cell], 1 - LABEL[cell], LABEL[cell]))
+def sample(m: int, rng: np.random.Generator, cells: int = CELLS) -> Sample:
+    cell = rng.integers(cells, size=m)
+    label = labels(cells)[cell]
+    return Sample(cell, np.where(rng.random(m) < flips(cells)[cell], 1 - label, label), cells)
 
 
 def gaps(data: Sample, strength: float) -> np.ndarray:
     """The posterior's mean of (output 1 - output 0) in each cell, less the prior's."""
-    lean = np.bincount(data.cell, 2 * data.label - 1, CELLS)
+    lean = np.bincount(data.cell, 2 * data.label - 1, data.cells)
     return strength * np.clip(lean, -3, 3) * PRIOR_DEVIATION
 
 
@@ -56,13 +75,13 @@ def wrong(answers_one: np.ndarray) -> np.ndarray:
 
 def answer_one(gap: np.ndarray) -> np.ndarray:
     """The chance to answer 1 in each cell, where the posterior is this far from the prior."""
-    return stats.norm.cdf((PRIOR_GAP + gap) / (math.sqrt(2) * PRIOR_DEVIATION))
+    return stats.norm.cdf((prior_gap(len(gap)) + gap) / (math.sqrt(2) * PRIOR_DEVIATION))
 
 
 def true_risk(answers_one: np.ndarray) -> float:
-    error = wrong(answers_one)
-    right = error[np.arange(CELLS), LABEL]
-    return float(((1 - FLIP) * right + FLIP * (1 - right)).mean())
+    cells = len(answers_one)
+    error, flip = wrong(answers_one)[np.arange(cells), labels(cells)], flips(cells)
+    return float(((1 - flip) * error + flip * (1 - error)).mean())
 
 
 def empirical(answers_one: np.ndarray, data: Sample) -> np.ndarray:
@@ -93,10 +112,18 @@ def worst(trials: list[tuple[float, float]]) -> bool:
     return any(bound < truth for bound, truth in trials)
 
 
-def exact_fails(m: int, delta: float, bound: str, rng: np.random.Generator) -> bool:
+def exact_fails(
+    m: int,
+    delta: float,
+    bound: str,
+    rng: np.random.Generator,
+    *,
+    cells: int = CELLS,
+    strengths: Sequence[float] = STRENGTHS,
+) -> bool:
     """The randomised classifier, its empirical risk known: the PAC-Bayes theorem alone."""
-    data, trials = sample(m, rng), []
-    for strength in STRENGTHS:
+    data, trials = sample(m, rng, cells), []
+    for strength in strengths:
         gap = gaps(data, strength)
         risk = empirical(answer_one(gap), data)
         e = base(
@@ -127,7 +154,7 @@ def single_fails(m: int, delta: float, bound: str, rng: np.random.Generator, *, 
     for draw in range(1, tries + 1):
         weights = mean + PRIOR_DEVIATION * rng.standard_normal(mean.shape)
         ratio = float((weights**2 - (weights - mean) ** 2).sum() / (2 * PRIOR_DEVIATION**2))
-        answers = (weights[1] - weights[0] > -PRIOR_GAP).astype(float)
+        answers = (weights[1] - weights[0] > -prior_gap(data.cells)).astype(float)
         e = base(
             m, delta, 0.0, bound, errors=int(empirical(answers, data).sum()), visits=m, draws=1, limit="none",
             sampling="once", predictor="single", kl=divergence(gap), log_ratio=ratio,
@@ -167,11 +194,12 @@ def classes_fail(m: int, delta: float, bound: str, rng: np.random.Generator) -> 
     data = sample(m, rng)
     gap = gaps(data, rng.choice(STRENGTHS))
     one = answer_one(gap)
-    weight = np.stack([np.where(y == LABEL, 1 - FLIP, FLIP) for y in (0, 1)], 1)
+    flip = flips(data.cells)
+    weight = np.stack([np.where(y == labels(data.cells), 1 - flip, flip) for y in (0, 1)], 1)
     true = (weight * wrong(one)).sum(0) / weight.sum(0)
     counts, visits, sizes = [], [], []
     for y in (0, 1):
-        mine = Sample(data.cell[data.label == y], data.label[data.label == y])
+        mine = replace(data, cell=data.cell[data.label == y], label=data.label[data.label == y])
         n = len(mine.cell) * (VISITS // m)
         count = int(rng.binomial(1, np.resize(empirical(one, mine), n)).sum()) if n else 0
         counts.append([count, count])
@@ -202,15 +230,30 @@ def failures(method: str, m: int, delta: float, bound: str, runs: int, seed: int
 
 def as_network(gap: np.ndarray) -> StochasticNetwork:
     """The same posterior as a network."""
-    net = stochastic(nn.Linear(CELLS, 2, bias=False), PRIOR_DEVIATION**2)
+    prior = prior_gap(len(gap))
+    net = stochastic(nn.Linear(len(gap), 2, bias=False), PRIOR_DEVIATION**2)
     with torch.no_grad():
-        net.mean.copy_(torch.tensor(np.concatenate([-PRIOR_GAP / 2, PRIOR_GAP / 2])))
+        net.mean.copy_(torch.tensor(np.concatenate([-prior / 2, prior / 2])))
         net.freeze_prior()
         net.mean.add_(torch.tensor(np.concatenate([-gap / 2, gap / 2])))
     return net
 
 
+def ignorant_network(cells: int = CELLS) -> StochasticNetwork:
+    """Prior and posterior answer 0 and 1 with the same chance everywhere."""
+    net = as_network(-prior_gap(cells))
+    net.freeze_prior()
+    return net
+
+
+@torch.no_grad()
+def answers_of(net: StochasticNetwork) -> np.ndarray:
+    """The chance that a network answers 1 in each cell, whatever its means and deviations are."""
+    mean, variance = (v.double().view(2, -1).numpy() for v in (net.mean, net.rho.abs() ** 3))
+    return stats.norm.cdf((mean[1] - mean[0]) / np.sqrt(variance.sum(0)))
+
+
 def as_examples(data: Sample) -> Data:
     """With a length of its own for each example, so that no two are equal; the answer does not depend on it."""
     length = 1 + np.arange(len(data.cell))[:, None] / len(data.cell)
-    return as_data((np.eye(CELLS)[data.cell] * length, data.label), classes=2)
+    return as_data((np.eye(data.cells)[data.cell] * length, data.label), classes=2)

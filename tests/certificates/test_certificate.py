@@ -314,10 +314,10 @@ def test_the_record_cannot_be_changed():
         certificate().risk_bound = 0.0
 
 
-def test_from_record_refuses_what_is_no_object():
-    for bad in (None, [], "text", 3):
-        with pytest.raises(PacBayesError, match="object"):
-            Certificate.from_record(bad)
+@pytest.mark.parametrize("bad", [b"null", b"[]", b'"text"', b"3"])
+def test_what_is_no_object_is_no_certificate(bad):
+    with pytest.raises(PacBayesError, match="object"):
+        Certificate.from_json(bad, "it")
 
 
 def test_nothing_short_of_certainty_is_called_certain():

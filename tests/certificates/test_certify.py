@@ -231,7 +231,9 @@ def test_data_of_few_distinct_rows_can_be_certified(hidden_net):
 
 def test_data_of_the_posterior_are_what_it_is_certified_on(trained):
     net, data = trained
-    certify(net, data, draws=10)
+    assert net.trained_on
+    issued = certify(net, data, draws=10)
+    assert issued.m == len(data) and issued.bound_data_fingerprint == data.fingerprint()
 
 
 class WithBuffer(nn.Module):

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from pacbayes.bounds import binomial_level, clopper_pearson_upper
-from pacbayes.bounds.single import LEVELS
+from pacbayes.bounds import clopper_pearson_upper
 from pacbayes.certificates.evidence import BEST, BEST_SINGLE, BOUNDS, FORMULAS, SINGLE_BOUNDS, Evidence
 from pacbayes.errors import InvalidInput
 
@@ -129,19 +128,16 @@ def test_a_log_ratio_below_zero_never_lowers_the_empirical_risk():
 
 
 def test_the_shares_are_all_of_delta():
-    for shares in (BEST, BEST_SINGLE, LEVELS):
+    for shares in (BEST, BEST_SINGLE):
         assert math.fsum(shares.values()) == pytest.approx(1, abs=1e-15)
     assert set(BEST) <= set(FORMULAS) and set(BEST_SINGLE) <= {*FORMULAS, "binomial"}
 
 
 def test_a_network_drawn_from_the_prior_itself_has_the_hold_out_bound():
-    """But for its share of delta; and each level holds to its end, where it jumps."""
+    """But for its share of delta."""
     e = dataclasses.replace(SINGLE, bound="binomial", log_ratio=0.0)
     level = 0.9 * 0.025 * 0.8 * math.exp(-0.05)
     assert e.derived()["risk_bound"] == pytest.approx(clopper_pearson_upper(20, 719, level), rel=1e-11)
-    ends = [math.log(sum(math.exp(nats) for nats in list(LEVELS)[: k + 1])) for k in range(len(LEVELS))]
-    below, above = ([binomial_level(end + by, 0.1) for end in ends] for by in (-1e-9, 1e-9))
-    assert below[1:] == above[:-1] and above[-1] == 0 and sorted(below, reverse=True) == below
 
 
 def test_best_is_never_far_above_any_of_its_parts_alone():

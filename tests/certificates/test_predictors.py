@@ -134,8 +134,6 @@ def test_the_vote_counts_what_it_says(voters):
         vote = vote + (chance * (count[data.y] <= rivals)).mean()
     for counted, rate in zip(found, (wrong.mean(), pairs, vote), strict=True):
         assert abs(counted / visits - float(rate)) < 6 * (0.25 / visits) ** 0.5
-    # With each rule, the vote errs no more often than it promises.
-    assert vote <= 2 * wrong.mean() and vote <= 4 * pairs
 
 
 def test_a_majority_certificate(trained):

@@ -14,7 +14,8 @@ from typer.main import get_command
 
 import pacbayes as pb
 from pacbayes.certificates import Certificate
-from pacbayes.cli.app import _certify_and_show, app
+from pacbayes.cli.app import app
+from pacbayes.cli.certify import certify_and_show
 from pacbayes.data import load
 from pacbayes.errors import RunError
 from pacbayes.runs import Config, RunFolder
@@ -369,7 +370,7 @@ def test_an_interruption_after_the_certificate_says_that_it_counts(run, monkeypa
     for name, issued in (("certify", False), ("holdout_bound", True)):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(f"pacbayes.runs.certify.{name}", interrupted)
-            _certify_and_show(RunFolder.open(run), draws=50, test_draws=2)
+            certify_and_show(RunFolder.open(run), draws=50, test_draws=2)
         said = capsys.readouterr().err
         assert "interrupted" in said and ("a certificate was issued, and counts" in said) == issued
 

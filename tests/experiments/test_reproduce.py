@@ -10,7 +10,7 @@ import pytest
 
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.experiments import experiments, read_results, reproduce, write_tables
-from pacbayes.experiments.runner import append_result
+from pacbayes.experiments.results import append_result
 from pacbayes.experiments.speed import Speed, save_speed
 from pacbayes.runs import RunFolder, verify_run
 from pacbayes.runs.check import Check

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.networks import StochasticNetwork
-from pacbayes.networks.distributions import Normals
+from pacbayes.networks.normals import Normals
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -14,8 +14,8 @@ from torch import nn
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import StochasticNetwork, passes, stochastic
-from pacbayes.networks.distributions import Tape
 from pacbayes.networks.layers import Draw, Moments
+from pacbayes.networks.normals import Tape
 from pacbayes.networks.refusals import check_examples
 from pacbayes.training import Settings
 from pacbayes.training.stage import Stage

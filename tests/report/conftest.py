@@ -15,7 +15,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.data import as_data
 from pacbayes.runs import Config, Evaluation, RunFolder, certify_run, certify_run_classes, train_run
-from pacbayes.runs.folder import SplitData
+from pacbayes.runs.data import SplitData
 from pacbayes.runs.journal import note, start_journal
 from pacbayes.training import Epoch
 
@@ -44,7 +44,7 @@ def certificate_of(
         "versions": {"pacbayes": "0.1.0", "torch": "2.6.0"},
         "time": "2025-01-02T03:04:05+00:00",
     }
-    return Certificate.from_record(counts | Evidence(**counts).derived() | identity | words)
+    return Certificate(**counts | Evidence(**counts).derived() | identity | words)
 
 
 def history_of(

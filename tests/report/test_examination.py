@@ -17,11 +17,12 @@ from PIL import Image
 import pacbayes as pb
 from pacbayes.errors import RunError
 from pacbayes.report import examination, write_report
-from pacbayes.report.affine import affine_check, affine_svgs
+from pacbayes.report.affine import affine_svgs
 from pacbayes.report.bars import Bar, bars_svg, bounds_bars
 from pacbayes.report.mistakes import find_mistakes, png
 from pacbayes.runs import Evaluation
 from pacbayes.runs.journal import note
+from pacbayes.training.affine import affine_check
 
 
 @pytest.mark.parametrize("channels", [1, 3])

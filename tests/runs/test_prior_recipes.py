@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pacbayes as pb
-import pacbayes.runs.folder
+import pacbayes.runs.networks
 from pacbayes.certificates.audit import recount
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network, verify_run
@@ -138,7 +138,7 @@ def test_without_the_prior_data_the_rest_is_verified_all_the_same(config, tmp_pa
 
 def test_a_body_or_a_parameter_that_is_not_data_free_is_found(config, tmp_path, monkeypatch):
     options = {"model": "scattering", "prior": "data-free", "prior_variance": 0.01}
-    build = pacbayes.runs.folder.build
+    build = pacbayes.runs.networks.build
 
     def shaped(*arguments: object, **named: object) -> torch.nn.Module:
         model = build(*arguments, **named)
@@ -146,7 +146,7 @@ def test_a_body_or_a_parameter_that_is_not_data_free_is_found(config, tmp_path, 
         return model
 
     with monkeypatch.context() as forger:
-        forger.setattr("pacbayes.runs.folder.build", shaped)
+        forger.setattr("pacbayes.runs.networks.build", shaped)
         run = train_run(config.with_options(options), tmp_path / "body")
         certify_run(run, sampling="exact", test_draws=2, seed=1)
     assert "data-free prior" in [check.name for check in verify_run(run) if check.status == "failed"]

@@ -13,7 +13,7 @@ from pacbayes.networks.standardisation import moments, standardise
 from pacbayes.report import model_card
 from pacbayes.runs import Config, certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.check import FAILED, OPEN, PASSED
-from pacbayes.runs.folder import training_data
+from pacbayes.runs.data import training_data
 
 
 def write_table(path, m=200, seed=0):
@@ -62,7 +62,7 @@ def test_without_it_such_a_table_cannot_be_learnt(config, tmp_path):
 
 def test_a_scaling_that_has_seen_the_bound_data_is_found(config, tmp_path, monkeypatch):
     """Planted: fitted on all of the table, as a scaler before the split would be."""
-    monkeypatch.setattr("pacbayes.runs.folder.standardise", lambda model, data: standardise(model, data.source[0]))
+    monkeypatch.setattr("pacbayes.runs.networks.standardise", lambda model, data: standardise(model, data.source[0]))
     run = train_run(config, tmp_path / "run")
     certify_run(run, draws=100, test_draws=2)
     found = statuses(run)

@@ -18,7 +18,9 @@ from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import build, standardise, stochastic
 from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network
-from pacbayes.runs.folder import FILES, new_network, training_data
+from pacbayes.runs.data import training_data
+from pacbayes.runs.folder import FILES
+from pacbayes.runs.networks import new_network
 from pacbayes.seeds import derived_seed
 from pacbayes.training import fit
 

@@ -9,8 +9,8 @@ import pytest
 
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import Config, train_run
+from pacbayes.runs.config import nested
 from pacbayes.sweeps import Specification
-from pacbayes.sweeps.axes import options
 from pacbayes.sweeps.charge import count, posterior_side
 from pacbayes.training import Ordinary, Settings
 
@@ -25,7 +25,7 @@ OTHERS = {
 NEITHER = {"data", "data_folder", "device", "priors", "posterior.delta"}
 
 
-def all_options() -> set[str]:
+def all_nested() -> set[str]:
     own = {item.name for item in fields(Config)} - {"ordinary", "pretraining", "prior_training", "posterior"}
     own |= {f"ordinary.{item.name}" for item in fields(Ordinary) if item.name != "seed"}
     stages = ("pretraining", "prior_training", "posterior")
@@ -33,9 +33,9 @@ def all_options() -> set[str]:
 
 
 def test_every_option_is_free_or_charged_or_refused():
-    free = {name for name in all_options() if posterior_side(name)}
+    free = {name for name in all_nested() if posterior_side(name)}
     assert free == {f"posterior.{name}" for name in OTHERS}
-    for name in all_options() - free:
+    for name in all_nested() - free:
         axes = {name: ("a", "b", "c")}
         if name in NEITHER:
             with pytest.raises(InvalidInput, match="cannot be an axis"):
@@ -52,7 +52,7 @@ def prior_files(data_file, tmp_path_factory):
     base = Config().with_options({"data": str(data_file), "model": "mlp", "expected_risk": 0.1, **stages})
 
     def made(name: str, value: object) -> tuple[bytes, bytes]:
-        run = train_run(base.with_options(options({name: value})), folder / name)
+        run = train_run(base.with_options(nested({name: value})), folder / name)
         return run.read("prior.safetensors"), run.read("data.json")
 
     return made

@@ -59,7 +59,7 @@ def average_risk() -> Callable[..., float]:
 
 @pytest.fixture
 def average_bound(average_risk: Callable[..., float]) -> Callable[..., float]:
-    """(3a) at :func:`average_risk`."""
+    """B1 at :func:`average_risk`."""
 
     def bound(net: StochasticNetwork, problem: Problem) -> float:
         with torch.no_grad():

@@ -71,6 +71,12 @@ def test_a_checkpoint_changes_nothing(tmp_path, blobs, small_net):
     assert torch.equal(with_one.mean, without.mean)
 
 
+def test_a_checkpoint_may_be_named_by_a_string(tmp_path, blobs, small_net):
+    file = tmp_path / "c.safetensors"
+    whole = fit(small_net(), blobs(40), epochs=1, checkpoint=Checkpoint(file))
+    assert fit(small_net(), blobs(40), epochs=1, checkpoint=Checkpoint(str(file))) == whole
+
+
 def test_few_writes_but_always_the_last_one(tmp_path, blobs, small_net, monkeypatch):
     writes = []
     original = Checkpoint.save

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pacbayes import Settings, build, load, stochastic
-from pacbayes.networks.distributions import Tape
+from pacbayes.networks.normals import Tape
 from pacbayes.networks.refusals import check_examples
 from pacbayes.training.cuda_graphs import _replaced
 from pacbayes.training.stage import Stage

@@ -224,6 +224,14 @@ def test_the_callback_sees_each_epoch_as_it_ends(blobs, small_net):
     assert [epoch.epoch for epoch in seen] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_training_has_its_gradients_wherever_it_is_called(without, blobs, small_net):
+    net, problem = small_net(), blobs(32)
+    expected = fit(small_net(), problem, epochs=1)
+    with without():
+        assert (net.mean.requires_grad, fit(net, problem, epochs=1)) == (True, expected)
+
+
 def test_a_stage_on_the_bound_data_does_not_touch_the_prior(blobs, small_net):
     net = small_net()
     prior = net.fingerprint("prior")

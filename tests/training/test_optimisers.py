@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pacbayes.data import as_data
-from pacbayes.networks.distributions import Tape
+from pacbayes.networks.normals import Tape
 from pacbayes.training.loss import batch_loss, objective_of
 from pacbayes.training.settings import Settings
 from pacbayes.training.stage import Stage

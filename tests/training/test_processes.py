@@ -13,7 +13,7 @@ import pacbayes as pb
 from pacbayes import processes
 from pacbayes.certificates.monte_carlo import independent_errors
 from pacbayes.data.streamed import Streamed
-from pacbayes.networks.distributions import Rows, of_examples
+from pacbayes.networks.normals import Rows, of_examples
 from pacbayes.processes import Share
 from pacbayes.training.engine import PlainEngine
 from pacbayes.training.stage import Stage

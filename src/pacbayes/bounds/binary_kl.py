@@ -104,7 +104,7 @@ def kl_inverse(q: Tensor, c: Tensor | float) -> Tensor: ...
 @overload
 def kl_inverse(q: npt.NDArray[np.floating], c: npt.ArrayLike) -> npt.NDArray[np.float64]: ...
 def kl_inverse(q, c):  # type: ignore[no-untyped-def]
-    """``sup {p : kl(q‖p) <= c}``, for floats, arrays and tensors (broadcast), equation (2) of the paper.
+    """``sup {p : kl(q‖p) <= c}``, for floats, arrays and tensors (broadcast), the kl⁻¹ of Proposition 1.
 
     The float64 value is never below the true one and within 1e-12 of it, relatively. For tensors it is
     differentiable with the closed-form gradients of SM4; where those are infinite (q = 0 or c = 0) a large finite

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from pacbayes.bounds.binary_kl import kl_inverse
-from pacbayes.bounds.pac_bayes import check_delta
+from pacbayes.bounds.deltas import check_delta
 from pacbayes.errors import InvalidInput
 
 SMALLEST, LARGEST = 1e-4, 20.0
@@ -48,7 +48,7 @@ def catoni_parameter(risk: float, kl: float, m: int, delta: float) -> float:
 
 
 def check_catoni(values: Sequence[float]) -> tuple[float, ...]:
-    """The values of C, if they are some."""
+    """The values of C as floats; refused unless 1 to 64 of them lie in the range."""
     if not 1 <= len(values) <= 64:
         raise InvalidInput(f"between one and 64 values of Catoni's C are needed, not {len(values)}")
     for c in values:

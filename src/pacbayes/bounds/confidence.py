@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pacbayes.bounds.binary_kl import kl_inverse
-from pacbayes.bounds.pac_bayes import check_delta
+from pacbayes.bounds.deltas import check_delta
 from pacbayes.errors import InvalidInput
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
+
+Normals = Callable[[tuple[int, ...]], Tensor]
+"""A source of independent standard normal variables of any shape."""
 
 ESTIMATORS = ("closed-form", "L1", "L2", "quadrature")
 
@@ -28,7 +32,7 @@ def misclassification_probability(
     *,
     samples: int = 100,
     generator: torch.Generator | None = None,
-    normals: Callable[[tuple[int, ...]], Tensor] | None = None,
+    normals: Normals | None = None,
     nodes: int | None = None,
 ) -> Tensor:
     """The probability that the largest of the outputs is not the labelled one.
@@ -57,29 +61,56 @@ def misclassification_probability(
     if method == "closed-form" and classes != 2:
         raise InvalidInput(f"the closed form holds for two classes, not {classes}: use 'quadrature'")
 
+    outputs = _Outputs.of(mean, variance, labels)
+    if method == "closed-form":
+        return _closed_form(outputs)
+    if method == "quadrature":
+        return _quadrature(outputs, nodes or (64 if classes <= 100 else 96))
     if normals is None:
         normals = partial(torch.randn, generator=generator, dtype=mean.dtype, device=mean.device)
-    y = labels.unsqueeze(-1)
-    is_label = torch.arange(classes, device=mean.device) == y
-    deviation = variance.clamp_min(_VARIANCE_FLOOR).sqrt()
-    own_mean, own_deviation = mean.gather(-1, y), deviation.gather(-1, y)
-    # Only differences of means matter, and they lose nothing when the means are large.
-    gap = own_mean - mean
+    return (_l1 if method == "L1" else _l2)(outputs, normals, samples)
 
-    if method == "closed-form":
-        total = variance.sum(-1).clamp_min(_VARIANCE_FLOOR).sqrt()
-        return _ndtr(-gap.sum(-1) / total)
-    if method == "L1":
-        noise = normals((samples, *mean.shape))
-        rivals = (deviation * noise - gap).masked_fill(is_label, -math.inf).amax(-1, keepdim=True)
-        return _ndtr(rivals / own_deviation).mean(0).squeeze(-1)
-    if method == "L2":
-        noise = normals((samples, *y.shape))
-        return -torch.expm1(_log_beats_all(noise, gap, deviation, own_deviation, is_label)).mean(0)
 
-    nodes = nodes or (64 if classes <= 100 else 96)
-    z, weights, missed = _rule(gap.detach(), deviation.detach(), own_deviation.detach(), is_label, nodes)
-    return missed + (weights * -torch.expm1(_log_beats_all(z, gap, deviation, own_deviation, is_label))).sum(0)
+class _Outputs(NamedTuple):
+    """Gaussian outputs, as seen from the labelled one."""
+
+    gap: Tensor
+    """``M_y - M_i``: only differences of means matter, and they lose nothing when the means are large."""
+    deviation: Tensor
+    own_deviation: Tensor
+    """``s_y``, [..., 1]."""
+    is_label: Tensor
+
+    @classmethod
+    def of(cls, mean: Tensor, variance: Tensor, labels: Tensor) -> _Outputs:
+        y = labels.unsqueeze(-1)
+        deviation = variance.clamp_min(_VARIANCE_FLOOR).sqrt()
+        is_label = torch.arange(mean.shape[-1], device=mean.device) == y
+        return cls(mean.gather(-1, y) - mean, deviation, deviation.gather(-1, y), is_label)
+
+
+def _closed_form(outputs: _Outputs) -> Tensor:
+    """Two classes: ``P(F_y < F_i) = Phi((M_i - M_y) / sqrt(V_y + V_i))``."""
+    return _ndtr(-outputs.gap.sum(-1) / outputs.deviation.square().sum(-1).sqrt())
+
+
+def _l1(outputs: _Outputs, normals: Normals, samples: int) -> Tensor:
+    """L1 of Proposition 2: the rivals are drawn, and the label's output falls below the largest of them."""
+    noise = normals((samples, *outputs.gap.shape))
+    rivals = (outputs.deviation * noise - outputs.gap).masked_fill(outputs.is_label, -math.inf)
+    return _ndtr(rivals.amax(-1, keepdim=True) / outputs.own_deviation).mean(0).squeeze(-1)
+
+
+def _l2(outputs: _Outputs, normals: Normals, samples: int) -> Tensor:
+    """L2 of Proposition 2: the label's output is drawn, and some rival is above it."""
+    noise = normals((samples, *outputs.own_deviation.shape))
+    return -torch.expm1(_log_beats_all(noise, outputs)).mean(0)
+
+
+def _quadrature(outputs: _Outputs, nodes: int) -> Tensor:
+    """L2's expectation, as an integral over the label's own noise in place of draws of it."""
+    z, weights, missed = _rule(_Outputs(*(part.detach() for part in outputs)), nodes)
+    return missed + (weights * -torch.expm1(_log_beats_all(z, outputs))).sum(0)
 
 
 def _ndtr(x: Tensor) -> Tensor:
@@ -87,16 +118,15 @@ def _ndtr(x: Tensor) -> Tensor:
     return torch.erfc(x * -math.sqrt(0.5)) / 2
 
 
-def _log_beats_all(z: Tensor, gap: Tensor, deviation: Tensor, own_deviation: Tensor, is_label: Tensor) -> Tensor:
+def _log_beats_all(z: Tensor, outputs: _Outputs) -> Tensor:
     """log P(every rival is below the labelled output) where that is ``M_y + s_y z``; z is [n, ..., 1]."""
+    margin = (outputs.gap + outputs.own_deviation * z) / outputs.deviation
     # Further down the factor is 0 anyway, and log_ndtr's slope would overflow.
-    against_each = torch.special.log_ndtr(((gap + own_deviation * z) / deviation).clamp_min(-25))
-    return against_each.masked_fill(is_label, 0).sum(-1)
+    against_each = torch.special.log_ndtr(margin.clamp_min(-25))
+    return against_each.masked_fill(outputs.is_label, 0).sum(-1)
 
 
-def _rule(
-    gap: Tensor, deviation: Tensor, own_deviation: Tensor, is_label: Tensor, nodes: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _rule(outputs: _Outputs, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes z [n, ..., 1], weights [n, ...], and the mass to the left of all nodes, where the label surely loses.
 
     With z the label's own noise, P(error) = ∫ φ(z) (1 - G(z)) dz, where G, the probability to beat every rival, is
@@ -104,6 +134,7 @@ def _rule(
     [left, right] holds all that changes, and nodes that crowd geometrically towards its left end resolve every
     scale, however much the variances differ.
     """
+    gap, deviation, own_deviation, is_label = outputs
     rival_gap = gap.masked_fill(is_label, math.inf)
     rival_deviation = deviation.masked_fill(is_label, 0)
     left = ((-rival_gap - _REACH * rival_deviation) / own_deviation).amax(-1, keepdim=True).clamp(-_REACH, _REACH)

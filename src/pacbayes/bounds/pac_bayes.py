@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.constant import xi
-from pacbayes.checks import check_number, plain
+from pacbayes.bounds.deltas import check_delta
 from pacbayes.errors import InvalidInput
 
 Value = TypeVar("Value", float, Tensor)
@@ -22,11 +22,14 @@ Value = TypeVar("Value", float, Tensor)
 # Below this the square roots' slopes are cut off: the penalty of m examples is above log(2)/m.
 _ROOT_FLOOR = 1e-12
 
+SMALLEST_M = 8
+"""What Maurer 2004 asks for (the footnote of Proposition 1)."""
+
 
 def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool = False) -> Value:
-    """``Pen = kappa (KL(Q‖P) + log(2 sqrt(m)/delta)) / m``, equations (1) and (7).
+    """``Pen = kappa (KL(Q‖P) + log(2 sqrt(m)/delta)) / m``: ``Pen`` of Proposition 1, ``Pen_κ`` of section 4.
 
-    ``exact`` takes :func:`~pacbayes.bounds.constant.xi` in place of ``2 sqrt(m)``, which holds from m = 1 on.
+    ``exact`` takes :func:`~pacbayes.bounds.xi` in place of ``2 sqrt(m)``, which holds from m = 1 on.
 
     >>> round(penalty(0.0, 30_000, 0.025), 7), round(penalty(0.0, 30_000, 0.025, exact=True), 7)
     (0.0003179, 0.0003024)
@@ -34,58 +37,28 @@ def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool 
     delta = check_delta(delta)
     if exact:
         return (kl + math.log(xi(m) / delta)) * (kappa / m)
-    if m < 8:
-        raise InvalidInput(f"the bounds need at least 8 examples, and m = {m}")
+    if m < SMALLEST_M:
+        raise InvalidInput(f"the bounds need at least {SMALLEST_M} examples, and m = {m}")
     return (kl + math.log(2 * math.sqrt(m) / delta)) * (kappa / m)
 
 
-SMALLEST_DELTA = 1e-300
-
-
-def check_delta(delta: float, name: str = "delta") -> float:
-    """The delta, as a number of Python's own: NumPy's may have fewer digits, and all that follows would."""
-    check_number(name, delta)
-    delta = plain(delta)
-    if not 0 < delta < 1:
-        raise InvalidInput(f"{name} must lie strictly between 0 and 1, and is {delta}")
-    # Smaller floats have fewer digits.
-    if delta < SMALLEST_DELTA:
-        raise InvalidInput(f"{name}, or what is left of it for each prior or part, is below {SMALLEST_DELTA:g}")
-    return delta
-
-
-def check_deltas(delta: float, mc_delta: float) -> None:
-    """Refuse what is no probability of failure, or leaves no confidence."""
-    check_delta(delta)
-    check_delta(mc_delta, "mc_delta")
-    if delta + mc_delta >= 1:
-        raise InvalidInput(f"delta + mc_delta must be below 1, and is {delta + mc_delta}")
-
-
-def check_priors(priors: int) -> None:
-    if type(priors) is not int or not 1 <= priors <= 2**53:
-        raise InvalidInput(
-            f"the number of priors to choose among must be a whole number from 1 to 2^53, and is {priors!r}"
-        )
-
-
 def invKL(risk: Value, penalty: Value) -> Value:
-    """(3a): ``kl_inverse(risk | penalty)``, the tightest of the four."""
+    """B1 of Proposition 1: ``kl_inverse(risk | penalty)``, the tightest of the four."""
     return kl_inverse(risk, penalty)
 
 
 def McAll(risk: Value, penalty: Value) -> Value:
-    """(3b), McAllester: ``risk + sqrt(penalty/2)``."""
+    """B2, McAllester's: ``risk + sqrt(penalty/2)``."""
     return risk + _root(penalty / 2)
 
 
 def quad(risk: Value, penalty: Value) -> Value:
-    """(3c): ``(sqrt(risk + penalty/2) + sqrt(penalty/2))²``."""
+    """B3: ``(sqrt(risk + penalty/2) + sqrt(penalty/2))²``."""
     return (_root(risk + penalty / 2) + _root(penalty / 2)) ** 2
 
 
 def lbd(risk: Value, penalty: Value, lam: Value | float | None = None) -> Value:
-    """(3d): ``(risk + penalty/lam)/(1 - lam/2)`` for lam in (0, 1); the best lam if none is given."""
+    """B4: ``(risk + penalty/lam)/(1 - lam/2)`` for lam in (0, 1); the best lam if none is given."""
     lam = best_lambda(risk, penalty) if lam is None else lam
     return (risk + penalty / lam) / (1 - lam / 2)
 

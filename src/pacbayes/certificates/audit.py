@@ -174,7 +174,7 @@ def contradicted_classes(issued: ClassCertificate, net: StochasticNetwork, data:
             continue
         # Of a rare class more than its share: its few examples are visited again.
         draws = max(CLAIM_VISITS * size // len(data), min(2000, 10 * size))
-        part = data.take(torch.nonzero(data.y == y).squeeze(-1).numpy(force=True))
+        part = data.of_class(y)
         counts = confusion_counts(net, part, draws, derived_seed(seed, y))[y].tolist()
         counts[y] = draws - counts[y]
         for j, count in enumerate(counts):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from pacbayes.bounds.single import draw_share
 from pacbayes.certificates.evidence import LOSS_UNIT, Evidence
@@ -185,7 +184,3 @@ class Certificate:
     @classmethod
     def from_json(cls, content: bytes, source: str) -> Certificate:
         return record_of(cls, content, f"{source} is not a certificate")
-
-    @classmethod
-    def from_record(cls, record: Any, source: str = "the record") -> Certificate:
-        return record_of(cls, record, f"{source} is not a certificate")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import numpy as np
 import torch
 
-from pacbayes.bounds.confidence import clopper_pearson_upper
-from pacbayes.bounds.pac_bayes import check_delta
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.evidence import EXACT_UNIT, LIMITS, LOSS_UNIT, PREDICTORS, Evidence
@@ -35,10 +30,10 @@ from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.networks.divergence import log_ratios
-from pacbayes.networks.precision import full_precision
 from pacbayes.networks.refusals import refuse_a_change
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import chosen_seed, derived_seed
+from pacbayes.versions import versions
 
 # The float64 sum of the divergences is good to about 1e-13, relatively; this puts it above the true one.
 _KL_ROUND_UP = 1 + 1e-11
@@ -229,39 +224,7 @@ def _counted(
     if plan.sampling == "exact":
         return replace(plan, errors=exact_errors(net, data))
     if plan.sampling == "shared":
-        with full_precision():
-            return replace(plan, errors=sum(shared_errors(net, data, plan.draws, seed, progress)))
+        return replace(plan, errors=sum(shared_errors(net, data, plan.draws, seed, progress)))
     if loss is not None:
         return replace(plan, errors=independent_losses(net, data, loss, plan.draws, seed, progress))
     return replace(plan, errors=independent_errors(net, data, plan.draws, seed, progress))
-
-
-def holdout_bound(
-    net: StochasticNetwork, data: Any, *, delta: float = 0.035, seed: int | None = None, drawn: bool = True
-) -> float:
-    """The ordinary hold-out bound of the prior on the bound data, which it never saw: Clopper-Pearson.
-
-    Each example is classified once, with a draw of its own, by the network before posterior training; or, with
-    ``drawn=False``, by the network of its means, which is not random at all and often errs less.
-    """
-    check_stochastic(net)
-    delta = check_delta(delta)
-    data = as_data(data, classes=net.classes)
-    seed = chosen_seed(seed)
-    refuse_what_voids_a_bound(net, data)
-    prior = net.prior_network()
-    errors = independent_errors(prior, data, len(data), seed) if drawn else network_errors(prior, data)
-    return clopper_pearson_upper(errors, len(data), delta)
-
-
-def versions() -> dict[str, str]:
-    try:
-        own = version("pacbayes")
-    except PackageNotFoundError:
-        own = "not installed"
-    return {
-        "pacbayes": own,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }

@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 
-from pacbayes.bounds.pac_bayes import check_deltas
+from pacbayes.bounds.deltas import check_deltas
+from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences
 from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
 from pacbayes.certificates.records import record_of, same
-from pacbayes.certificates.wording import confidence_percent, percent
+from pacbayes.certificates.wording import class_titles, confidence_percent, percent
 from pacbayes.checks import plain
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
@@ -78,8 +79,7 @@ class ClassCertificate:
         return [[self._cell(y, j) for j in range(k)] for y in range(k)]
 
     def _cell(self, y: int, j: int) -> float:
-        # The paper's bound is for 8 examples or more.
-        if self.m[y] == 0 or (self.m[y] < 8 and self.bound.startswith("invKL")):
+        if self.m[y] == 0 or (self.m[y] < SMALLEST_M and self.bound.startswith("invKL")):
             return 1.0
         share = 1 / len(self.m) ** 2
         visits = self.visits[y]
@@ -98,7 +98,7 @@ class ClassCertificate:
 
     def text(self, names: Sequence[str] = ()) -> str:
         """A line for each class, which may have a name."""
-        names = [f"class {name}" if name.isdigit() else name for name in names or map(str, range(len(self.m)))]
+        names = class_titles(names or map(str, range(len(self.m))))
         wide = max(map(len, names))
         over = f"With probability at least {self.confidence()} over the draw of the data"
         lines = [f"{over}, all at once for the randomised classifier:"]
@@ -165,7 +165,7 @@ def certify_classes(
     issued()  # what no bound can be made of is refused before the draws
     for y, (size, share) in enumerate(zip(sizes, visits, strict=True)):
         if size:
-            part = data.take(torch.nonzero(data.y == y).squeeze(-1).numpy(force=True))
+            part = data.of_class(y)
             counts += confusion_counts(net, part, share, derived_seed(seed, y))
         if progress is not None:
             progress((y + 1) / net.classes)

@@ -19,10 +19,12 @@ def compare_bounds(certificate: Certificate) -> dict[str, float]:
         raise InvalidInput("the comparison needs the record of a randomised classifier, with its profile KL and C")
     tightest = "one-sided" if certificate.unit > 1 or certificate.sampling == "shared" else "clopper-pearson"
     none = certificate.limit == "none"
+    limits = {} if none else {"one-sided limit": ("invKL", "one-sided")}
+    if not none and tightest == "clopper-pearson":
+        limits["binomial limit"] = ("invKL", tightest)
     rows = {
         "the paper's": ("invKL", "two-sided"),
-        "one-sided limit": ("invKL", "one-sided"),
-        "binomial limit": ("invKL", tightest),
+        **limits,
         "exact constant": ("exact", "two-sided"),
         "Catoni": ("catoni", "two-sided"),
         "prior's scale": ("invKL+profile", "two-sided"),

@@ -6,7 +6,7 @@ A *formula* is one PAC-Bayes bound for a risk and a divergence:
 - ``exact``: the same with ``xi(m)`` for ``2 sqrt(m)``;
 - ``catoni``: Catoni's with each C of the prior, at delta shared equally among them, and the least taken;
 - with ``+profile``: the profile KL in place of the KL;
-- ``binomial``, for a single network alone: Clopper and Pearson's limit, at :func:`binomial_level`.
+- ``binomial``, for a single network alone: Clopper and Pearson's limit, at :func:`~pacbayes.bounds.binomial_level`.
 
 A *bound* is one formula, or ``best``: the least of a fixed few, each at its share of delta.
 
@@ -24,8 +24,9 @@ from typing import Any
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.catoni import catoni, check_catoni
 from pacbayes.bounds.confidence import chernoff_upper, clopper_pearson_upper
+from pacbayes.bounds.deltas import check_delta, check_deltas, check_priors
 from pacbayes.bounds.majority import Rule, vote_rules
-from pacbayes.bounds.pac_bayes import check_delta, check_deltas, check_priors, penalty
+from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.bounds.single import binomial_level, draw_share
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput

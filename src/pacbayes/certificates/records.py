@@ -15,10 +15,10 @@ _TOLERANCE = 1e-12
 Record = TypeVar("Record")
 
 
-def record_of(cls: type[Record], content: Any, refusal: str) -> Record:
-    """The dataclass that a JSON text, or what was read from one, is the record of: every field, and of its type."""
+def record_of(cls: type[Record], content: bytes, refusal: str) -> Record:
+    """The dataclass that a JSON text is the record of: every field, and of its type."""
     try:
-        record = strict_json(content) if isinstance(content, bytes) else content
+        record = strict_json(content)
     except ValueError as error:
         raise RunError(f"{refusal}: {error}") from None
     if not isinstance(record, dict):

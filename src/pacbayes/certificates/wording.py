@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
+
+
+def class_titles(names: Iterable[str]) -> list[str]:
+    """Names of classes where nothing else says what they are: a number by itself does not."""
+    return [f"class {name}" if name.isdigit() else name for name in names]
 
 
 def rounded_up(value: float, digits: int) -> str:

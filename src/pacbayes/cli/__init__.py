@@ -1,4 +1,4 @@
-"""The command line: flags in, text out; the work is done by ``pacbayes.runs``."""
+"""The command line: flags in, text out; the work is done by the packages below."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from pacbayes import processes
 from pacbayes.cli.app import app
-from pacbayes.cli.progress import SPELT_OUT, printable
+from pacbayes.cli.terminal import SPELT_OUT, printable
 from pacbayes.errors import PacBayesError
 
 _warned: set[str] = set()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pacbayes.cli.progress import check_out, printable
+from pacbayes.cli.terminal import check_out, printable
 from pacbayes.errors import InvalidInput
 from pacbayes.files import write_atomically
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison

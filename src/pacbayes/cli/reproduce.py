@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pacbayes.cli.progress import tell
+from pacbayes.cli.terminal import tell
 from pacbayes.errors import InvalidInput
 from pacbayes.experiments import Experiment, Row, experiments, referred, reproduce_affine, write_tables
 from pacbayes.experiments import reproduce as reproduce_rows

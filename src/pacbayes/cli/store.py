@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pacbayes.cli.progress import print_lines
+from pacbayes.cli.terminal import print_lines
 from pacbayes.data import store as write
 from pacbayes.errors import MissingData
 from pacbayes.files import in_shell

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pacbayes.cli.progress import errors, printable, tell
+from pacbayes.cli.terminal import errors, printable, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.files import in_shell
 from pacbayes.sweeps import LocalWorkers, Progress, RayWorkers, Specification, run_sweep

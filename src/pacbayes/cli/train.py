@@ -9,14 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes import processes
-from pacbayes.cli.progress import TrainingBar, print_lines, together
+from pacbayes.cli.progress import TrainingBar
 from pacbayes.cli.tensorboard import TensorBoardLog
+from pacbayes.cli.terminal import print_lines, together
 from pacbayes.data import available
 from pacbayes.errors import InvalidInput
 from pacbayes.files import in_shell
 from pacbayes.networks import ARCHITECTURES
 from pacbayes.runs import Config, RunFolder, train_run
-from pacbayes.runs.folder import SplitData
+from pacbayes.runs.data import SplitData
 from pacbayes.training import Epoch
 
 _DATA = ", ".join(name for name, _ in available())

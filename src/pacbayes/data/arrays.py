@@ -1,4 +1,4 @@
-"""What users have in memory, as `Data`: pairs of arrays, tensors, lists, tables, and datasets of other libraries."""
+"""What users have in memory, as ``Data``: pairs of arrays, tensors, lists, tables, and datasets of other libraries."""
 
 import operator
 from typing import Any
@@ -16,11 +16,11 @@ from pacbayes.errors import InvalidInput
 
 
 def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Data:
-    """`Data` as it is; or a pair `(x, y)` of arrays, tensors, lists or pandas' tables, checked and copied into one.
+    """``Data`` as it is; or a pair ``(x, y)`` of arrays, tensors, lists or pandas' tables, checked and copied into one.
 
-    x: numbers, [m, ...]; y: whole numbers or words, [m]. `classes` defaults to the number of words, or to the largest
-    label plus one. Also a torch `Dataset` of pairs (each read once) and a Hugging Face dataset of numbers or images.
-    An x that is mapped from a file, `np.load("x.npy", mmap_mode="r")`, is not copied but read as it is needed.
+    x: numbers, [m, ...]; y: whole numbers or words, [m]. ``classes`` defaults to the number of words, or to the largest
+    label plus one. Also a torch ``Dataset`` of pairs (each read once) and a Hugging Face dataset of numbers or images.
+    An x that is mapped from a file, ``np.load("x.npy", mmap_mode="r")``, is not copied but read as it is needed.
     """
     if isinstance(data, Data):
         if classes is not None and classes != data.classes:
@@ -85,7 +85,7 @@ def count_classes(*parts: Any) -> int:
 
 
 def as_inputs(values: Any) -> Tensor:
-    """Inputs without labels as a float32 tensor [m, ...] of its own memory, checked like `Data.x`."""
+    """Inputs without labels as a float32 tensor [m, ...] of its own memory, checked like ``Data.x``."""
     # Overflow to float32 infinity is reported by the check that follows, with its place.
     with np.errstate(over="ignore"):
         x = torch.from_numpy(_numbers(values, "x").astype(np.float32, order="C"))
@@ -94,7 +94,7 @@ def as_inputs(values: Any) -> Tensor:
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:
-    """`values` as an array of booleans, integers or floats."""
+    """``values`` as an array of booleans, integers or floats."""
     if isinstance(values, Tensor):
         if values.layout != torch.strided:
             raise InvalidInput(f"{what} is sparse: take {what}.to_dense()")

@@ -1,4 +1,4 @@
-"""`load`: a dataset by its name in the catalogue, or from a file or folder of one's own."""
+"""``load``: a dataset by its name in the catalogue, or from a file or folder of one's own."""
 
 import difflib
 import hashlib
@@ -41,12 +41,12 @@ def load(
 ) -> Data:
     """The "train" or "test" part of a dataset.
 
-    name: one of `available()`; or a path that ends in `.npz` (arrays x, y; x_test, y_test for the test part); or one
-    that ends in `.csv`, with `#column` behind it to say which holds the labels; or a folder of images, one subfolder a
-    class, with `#64` behind it to scale them to 64 x 64 pixels; or a folder with x.npy and y.npy (x_test.npy,
-    y_test.npy), whose inputs are not held in memory but read as they are needed.
+    name: one of :func:`pacbayes.data.available`; or a path that ends in ``.npz`` (arrays x, y; x_test, y_test for the
+    test part); or one that ends in ``.csv``, with ``#column`` behind it to say which holds the labels; or a folder of
+    images, one subfolder a class, with ``#64`` behind it to scale them to 64 x 64 pixels; or a folder with x.npy and
+    y.npy (x_test.npy, y_test.npy), whose inputs are not held in memory but read as they are needed.
     folder: searched first; then the folder PACBAYES_DATA names, then the user's cache. What lies in none of
-    them is downloaded into the cache, unless `download` is False.
+    them is downloaded into the cache, unless ``download`` is False.
     """
     if not isinstance(name, str | os.PathLike):
         raise InvalidInput(f"data are known by a name or a path, and this is {name!r}; pairs (x, y) need no load()")
@@ -68,7 +68,7 @@ def find(
     folder: str | os.PathLike[str] | None = None,
     download: bool = True,
 ) -> Data | Pixels:
-    """As `load`, but a dataset of the catalogue stays in its pixels: a quarter of the memory, for fingerprints."""
+    """As ``load``, but a dataset of the catalogue stays in its pixels: a quarter of the memory, for fingerprints."""
     if part not in ("train", "test"):
         raise InvalidInput(f"part must be 'train' or 'test', not {part!r}")
     name = os.fspath(name)
@@ -93,9 +93,9 @@ def load_inputs(
 ) -> Inputs:
     """Inputs to predict, float32 [m, ...], with labels or without.
 
-    The array x of a `.npz` file or of a folder of `.npy` files; the columns of a `.csv` file but for that of the
+    The array x of a ``.npz`` file or of a folder of ``.npy`` files; the columns of a ``.csv`` file but for that of the
     labels, in their order; all images of a folder with subfolders; or the test part of a dataset of the catalogue.
-    features: the columns of a `.csv` file to take, by their names.
+    features: the columns of a ``.csv`` file to take, by their names.
     """
     name = os.fspath(name)
     place, _, detail = name.partition("#")

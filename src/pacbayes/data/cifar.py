@@ -15,14 +15,14 @@ _MAX_BYTES = 2**26
 
 
 def read_batches(paths: Sequence[Path], shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels, uint8 of `shape` = (m, 3, 32, 32), and labels, uint8 [m], from batches of equal size."""
+    """Pixels, uint8 of ``shape`` = (m, 3, 32, 32), and labels, uint8 [m], from batches of equal size."""
     count = shape[0] // len(paths)
     batches = [read_batch(path, count) for path in paths]
     return np.concatenate([pixels for pixels, _ in batches]), np.concatenate([labels for _, labels in batches])
 
 
 def read_batch(path: Path, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels, uint8 [m, 3, 32, 32], and labels, uint8 [m], of a file; binary if it is called `.bin`."""
+    """Pixels, uint8 [m, 3, 32, 32], and labels, uint8 [m], of a file; binary if it is called ``.bin``."""
     try:
         size = path.stat().st_size
         if size > _MAX_BYTES:

@@ -1,4 +1,4 @@
-"""`store`: any dataset as a folder of `.npy` files, written a few examples at a time, for `load` to read as needed."""
+"""``store``: any dataset as a folder of ``.npy`` files, written a few examples at a time, which ``load`` then maps."""
 
 import io
 import os
@@ -28,8 +28,8 @@ _PIECE_BYTES = 2**24
 def store(dataset: Any, folder: str | os.PathLike[str], part: str = "train") -> Data:
     """Write a dataset into a folder whose inputs :func:`load` reads as they are needed; the data as they are there.
 
-    dataset: a folder of images, `"photos#64"`, or anything else that :func:`load` takes by name; a torch `Dataset` or
-    a Hugging Face dataset, each example of which is read once, in order; `Data`, or a pair `(x, y)`. Images and
+    dataset: a folder of images, ``"photos#64"``, or anything else that :func:`load` takes by name; a torch ``Dataset``
+    or a Hugging Face dataset, each example of which is read once, in order; ``Data``, or a pair ``(x, y)``. Images and
     datasets need not fit into memory.
     part: "train" or "test"; one folder can have both.
     """

@@ -1,4 +1,4 @@
-"""`.csv` files: a line that names the columns, then one line an example: numbers, and one column of labels."""
+"""``.csv`` files: a line that names the columns, then one line an example: numbers, and one column of labels."""
 
 import csv
 import math
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def read_csv(path: Path, label: str = "", part: str = "train") -> Data:
-    """The examples of a file; the test part of `train.csv` is `test.csv` beside it (or `…train.csv`, `…test.csv`).
+    """The examples of a file; the test part of ``…train.csv`` is ``…test.csv`` beside it.
 
     label: the column of labels, words or numbers; if it is not given, the one called label, class, target or y.
     Fields are separated by commas, semicolons or tabs, whichever the first line has most of.
@@ -39,7 +39,7 @@ def read_csv(path: Path, label: str = "", part: str = "train") -> Data:
 
 
 def read_csv_inputs(path: Path, label: str = "", features: Sequence[str] = ()) -> Tensor:
-    """The features alone, [m, columns]: as `read_csv`, but a file without labels will do.
+    """The features alone, [m, columns]: as ``read_csv``, but a file without labels will do.
 
     features: the columns to take, in this order, wherever they stand; if none are named, all but the labels'.
     """

@@ -1,4 +1,4 @@
-"""`Data`: labelled examples, checked once so that nothing downstream has to."""
+"""``Data``: labelled examples, checked once so that nothing downstream has to."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ _PASS_BYTES = 2**22
 class Data:
     """Labelled examples.
 
-    x: float32, [m, ...], finite: a tensor, or what is read from a file as it is needed (`x[rows]` and `x[:]` are
+    x: float32, [m, ...], finite: a tensor, or what is read from a file as it is needed (``x[rows]`` and ``x[:]`` are
     tensors in either case); y: int64, [m], each in 0..classes-1; class_names: none, or one a class.
     Nothing is to be changed in place: the fingerprint is computed once.
     """
@@ -37,7 +37,7 @@ class Data:
     name: str = "data"
     class_names: tuple[str, ...] = ()
     source: "tuple[Data, np.ndarray] | None" = None
-    """For a subset made by `take`: the data it was taken from and the indices there."""
+    """For a subset made by ``take``: the data it was taken from and the indices there."""
     feature_names: tuple[str, ...] = ()
     """Of the columns of a table, where it names them."""
     made_with: "tuple[Data | Trace, ...]" = ()
@@ -83,6 +83,10 @@ class Data:
         """How many examples each class has."""
         return torch.bincount(self.y, minlength=self.classes).tolist()
 
+    def of_class(self, label: int) -> "Data":
+        """The examples with this label."""
+        return self.take(torch.nonzero(self.y == label).squeeze(-1).numpy(force=True))
+
     def summary(self) -> str:
         """Size, shape and classes in a few lines, with what an uneven distribution of the classes means."""
         counts = self.class_counts()
@@ -103,7 +107,7 @@ class Data:
         return "\n".join(lines)
 
     def take(self, indices: Any) -> "Data":
-        """The examples at `indices` (whole numbers from 0 to m-1), in that order."""
+        """The examples at ``indices`` (whole numbers from 0 to m-1), in that order."""
         chosen = np.asarray(indices)
         if chosen.ndim != 1 or chosen.size == 0 or chosen.dtype.kind not in "iu":
             raise InvalidInput(f"indices must be a non-empty list of integers, not {chosen.dtype} {chosen.shape}")
@@ -154,7 +158,7 @@ class Data:
 
     @property
     def repeats(self) -> bool:
-        """Whether `take` was given an index twice: examples that are counted more often than they were drawn."""
+        """Whether ``take`` was given an index twice: examples that are counted more often than they were drawn."""
         return self.source is not None and len(np.unique(self.source[1])) < len(self)
 
     @cached_property
@@ -178,7 +182,7 @@ class Data:
         return self._fingerprint
 
     def fingerprint_of(self, indices: np.ndarray) -> str:
-        """The fingerprint of `take(indices)`, which is not made: large data need no second copy."""
+        """The fingerprint of ``take(indices)``, which is not made: large data need no second copy."""
         read = self.x.read if isinstance(self.x, Streamed) else self.x.numpy(force=True).__getitem__
         return fingerprint_of_rows(read, self.y.numpy(force=True), indices, self.shape, self.classes)
 
@@ -190,7 +194,7 @@ class Data:
 def fingerprint_of_rows(
     inputs: Callable[[np.ndarray], np.ndarray], y: np.ndarray, rows: np.ndarray, shape: tuple[int, ...], classes: int
 ) -> str:
-    """What `Data.fingerprint` is of: a header, the inputs at `rows`, a few at a time, and their labels."""
+    """What ``Data.fingerprint`` is of: a header, the inputs at ``rows``, a few at a time, and their labels."""
     header = json.dumps({"classes": classes, "shape": [len(rows), *shape]}, sort_keys=True)
     digest = hashlib.sha256(f"pacbayes-data-1 {header}\n".encode())
     step = rows_of_bytes(shape, _PASS_BYTES)

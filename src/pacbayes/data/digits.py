@@ -14,10 +14,10 @@ _SEED = 0
 def read_digits(
     paths: Sequence[Path] = (), shape: tuple[int, ...] = (-1, 1, 8, 8), *, test: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels 0 to 16, uint8 of `shape`, and labels, uint8 [m].
+    """Pixels 0 to 16, uint8 of ``shape``, and labels, uint8 [m].
 
-    scikit-learn gives no test part: the train part is the first 1,437 examples of `permutation(1797, 0)`, the
-    test part the other 360. There are no files to read, so `paths` is empty.
+    scikit-learn gives no test part: the train part is the first 1,437 examples of ``permutation(1797, 0)``, the
+    test part the other 360. There are no files to read, so ``paths`` is empty.
     """
     from sklearn.datasets import load_digits
 

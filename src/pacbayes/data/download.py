@@ -14,7 +14,7 @@ MAX_MEMBER_BYTES = 2**26
 
 
 def download(url: str, sha256: str, folder: Path) -> Path:
-    """Fetch `url` into `folder` under its own name, where it appears whole and checked or not at all."""
+    """Fetch ``url`` into ``folder`` under its own name, where it appears whole and checked or not at all."""
     try:
         import pooch
     except ImportError:
@@ -27,7 +27,7 @@ def download(url: str, sha256: str, folder: Path) -> Path:
 
 
 def unpack(archive: Path, names: Collection[str], folder: Path) -> None:
-    """Copy the files called `names` out of a tar archive into `folder`, each atomically, and nothing else.
+    """Copy the files called ``names`` out of a tar archive into ``folder``, each atomically, and nothing else.
 
     Only base names and contents are used: paths, links and modes in the archive have no effect.
     """

@@ -24,7 +24,7 @@ def expanded(place: str | os.PathLike[str]) -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder downloads go to: `pacbayes` below XDG_CACHE_HOME or `~/.cache`."""
+    """The folder downloads go to: ``pacbayes`` below XDG_CACHE_HOME or ``~/.cache``."""
     return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "pacbayes"
 
 

@@ -18,7 +18,7 @@ _CHUNK = 2**20
 
 
 def read_idx(path: Path, shape: Sequence[int | None]) -> np.ndarray:
-    """The unsigned bytes of an IDX file, uint8, of `shape`, where None stands for any size.
+    """The unsigned bytes of an IDX file, uint8, of ``shape``, where None stands for any size.
 
     No more is read, or decompressed, than the header announces, and that is at most 1 GiB.
     """
@@ -37,7 +37,7 @@ def read_idx(path: Path, shape: Sequence[int | None]) -> np.ndarray:
 
 
 def read_images(paths: Sequence[Path], shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels, uint8 of `shape` = (m, 1, height, width), and labels, uint8 [m], from two IDX files."""
+    """Pixels, uint8 of ``shape`` = (m, 1, height, width), and labels, uint8 [m], from two IDX files."""
     images, labels = paths
     count, _, height, width = shape
     return read_idx(images, (count, height, width)).reshape(shape), read_idx(labels, (count,))

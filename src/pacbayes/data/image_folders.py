@@ -1,4 +1,4 @@
-"""A folder of images, one subfolder a class: `photos/cat/1.png`. Pillow reads them, and only the formats named here."""
+"""A folder of images, one subfolder a class: ``photos/cat/1.png``. Pillow reads them: only the formats named here."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class Images:
 
 
 def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
-    """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as `find_images`, all in memory."""
+    """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as ``find_images``, all in memory."""
     images = find_images(path, side, part)
     try:
         _check_memory(len(images), images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
@@ -87,7 +87,7 @@ def find_images(path: Path, side: str = "", part: str = "train") -> Images:
     """The images of a folder; they have one channel where all of them are grey.
 
     side: all are scaled to this many pixels each way; without it they must be of one size. Where the folder has a
-    subfolder `train`, the classes are below that and, of the test part, below `test`.
+    subfolder ``train``, the classes are below that and, of the test part, below ``test``.
     """
     if side and not (side.isascii() and side.isdigit() and 1 <= int(side[:9]) <= MAX_SIDE):
         raise InvalidInput(f"{path}: a side has 1 to {MAX_SIDE} pixels, not {side!r}: write photos#64")

@@ -43,7 +43,7 @@ def read_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np
 
 
 def map_array(path: Path) -> np.memmap:
-    """The array in a `.npy` file, read-only; nothing but the header is read."""
+    """The array in a ``.npy`` file, read-only; nothing but the header is read."""
     try:
         if not path.is_file():
             raise MissingData(f"{path}: no such file")

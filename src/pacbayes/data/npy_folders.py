@@ -1,7 +1,7 @@
-"""Data that need not fit into memory: a folder with `x.npy` and `y.npy`; `x_test.npy` and `y_test.npy` for the test.
+"""Data that need not fit into memory: a folder with ``x.npy``, ``y.npy``; for the test, ``x_test.npy``, ``y_test.npy``.
 
-It is what a `.npz` file unpacks to. The inputs are mapped, and read as they are needed; the labels are in memory. A
-file `classes.txt`, if there is one, names the classes, one a line.
+It is what a ``.npz`` file unpacks to. The inputs are mapped, and read as they are needed; the labels are in memory. A
+file ``classes.txt``, if there is one, names the classes, one a line.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def part_files(part: str) -> tuple[str, str]:
 
 
 def read_npy_folder(path: Path, part: str = "train") -> Data:
-    """The train or test part; the classes are counted over both, so that they agree, or are those of `classes.txt`."""
+    """The train or test part; the classes are counted over both, so that they agree, or those of ``classes.txt``."""
     present = [file for name in (*_TRAIN, *_TEST, CLASS_NAMES) if (file := path / name).is_file()]
     stamps = [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in (file.stat() for file in present)]
     return _read(path.absolute(), part, tuple(zip((file.name for file in present), stamps, strict=True)))
@@ -55,7 +55,7 @@ def _read(path: Path, part: str, present: tuple[tuple[str, object], ...]) -> Dat
 
 
 def read_npy_inputs(path: Path) -> Streamed:
-    """The inputs in `x.npy`, to predict, with labels or without."""
+    """The inputs in ``x.npy``, to predict, with labels or without."""
     x = Streamed(map_array(path / "x.npy"))
     try:
         check_inputs(x)
@@ -72,7 +72,7 @@ def _labels(path: Path) -> np.ndarray:
 
 
 def read_class_names(folder: Path) -> tuple[str, ...]:
-    """The lines of `classes.txt`; none if there is no such file."""
+    """The lines of ``classes.txt``; none if there is no such file."""
     path = folder / CLASS_NAMES
     if not path.is_file():
         return ()

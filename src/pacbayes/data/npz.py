@@ -1,4 +1,4 @@
-"""Data of one's own: `.npz` files with arrays `x` and `y`, and `x_test` and `y_test` for the test part."""
+"""Data of one's own: ``.npz`` files with arrays ``x`` and ``y``, and ``x_test`` and ``y_test`` for the test part."""
 
 import math
 import os
@@ -23,7 +23,7 @@ _UNREADABLE = (*BAD_HEADER, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = MAX_BYTES) -> Data:
-    """The train part (`x`, `y`) or the test part (`x_test`, `y_test`) of a file.
+    """The train part (``x``, ``y``) or the test part (``x_test``, ``y_test``) of a file.
 
     The classes are counted over both parts, so that they agree. limit: the most bytes an array may take.
     """
@@ -40,7 +40,7 @@ def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = 
 
 
 def read_npz_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tensor:
-    """The array `x` of a `.npz` file as float32 [m, ...]: inputs to predict, with labels or without."""
+    """The array ``x`` of a ``.npz`` file as float32 [m, ...]: inputs to predict, with labels or without."""
     path = Path(path)
     arrays = _read_arrays(path, {"x"}, limit)
     if "x" not in arrays:

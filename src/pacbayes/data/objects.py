@@ -109,7 +109,7 @@ def _room(examples: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _names_of(dataset: Any) -> tuple[str, ...]:
-    """`classes`, as torchvision's datasets have it, also of the whole that a subset is of."""
+    """``classes``, as torchvision's datasets have it, also of the whole that a subset is of."""
     while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
         dataset = dataset.dataset
     return _words(getattr(dataset, "classes", ()))

@@ -10,7 +10,7 @@ from pacbayes.data.dataset import Data, fingerprint_of_rows
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """Labelled images, uint8 [m, ...]; as `Data` their inputs are `table[pixels]`, four times as large."""
+    """Labelled images, uint8 [m, ...]; as ``Data`` their inputs are ``table[pixels]``, four times as large."""
 
     pixels: np.ndarray
     labels: np.ndarray
@@ -30,7 +30,7 @@ class Pixels:
         return len(self.class_names)
 
     def take(self, indices: np.ndarray) -> Data:
-        """The examples at `indices`, in that order."""
+        """The examples at ``indices``, in that order."""
         x = np.empty((len(indices), *self.shape), np.float32)
         # A few at a time: numpy makes eight bytes of each index into the table.
         for start in range(0, len(indices), 500):
@@ -40,7 +40,7 @@ class Pixels:
         return Data(torch.from_numpy(x), y, self.classes, self.name, self.class_names)
 
     def fingerprint_of(self, indices: np.ndarray) -> str:
-        """That of `take(indices)`, which is not made."""
+        """That of ``take(indices)``, which is not made."""
 
         def inputs(rows: np.ndarray) -> np.ndarray:
             return np.take(self.table, self.pixels[rows], mode="clip")

@@ -51,7 +51,7 @@ class _Dtype:
 
 @dataclass
 class PlainArray:
-    """A numpy array as the pickle describes it; `to_numpy` checks the description and gives the array."""
+    """A numpy array as the pickle describes it; ``to_numpy`` checks the description and gives the array."""
 
     shape: Any = None
     dtype: Any = None
@@ -78,9 +78,9 @@ class PlainArray:
 
 
 def read_plain(pickled: bytes) -> Any:
-    """What the pickle holds: None, bool, int, str, bytes, list, tuple, dict with str keys, `PlainArray`.
+    """What the pickle holds: None, bool, int, str, bytes, list, tuple, dict with str keys, ``PlainArray``.
 
-    Python 2 strings come as latin-1 `str`. Raises `DataError` for anything that is not plain data.
+    Python 2 strings come as latin-1 ``str``. Raises ``DataError`` for anything that is not plain data.
     """
     stack: list[Any] = []
     memo: dict[int, Any] = {}

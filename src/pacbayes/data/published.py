@@ -30,7 +30,7 @@ class File:
 
 @dataclass(frozen=True)
 class Part:
-    """The train or test part. `read(paths, shape)` gives pixels, uint8 of that shape, and labels, uint8."""
+    """The train or test part. ``read(paths, shape)`` gives pixels, uint8 of that shape, and labels, uint8."""
 
     count: int
     sha256: str  # of the pixels and then the labels: tells corrupt or other data from the published

@@ -19,7 +19,7 @@ MIN_BOUND_EXAMPLES = 8
 
 
 def split(data: Any, fraction: float, seed: int = 0) -> tuple[Data, Data]:
-    """(prior_data, bound_data): a random `fraction` of the examples, and all the others."""
+    """(prior_data, bound_data): a random ``fraction`` of the examples, and all the others."""
     data = as_data(data)
     prior, bound = split_indices(len(data), fraction, seed)
     return data.take(prior), data.take(bound)
@@ -43,10 +43,10 @@ def split_indices(m: int, fraction: float, seed: int) -> tuple[np.ndarray, np.nd
 
 
 def permutation(m: int, seed: int) -> np.ndarray:
-    """A uniformly random order of 0..m-1, int64, that `seed` fixes for good.
+    """A uniformly random order of 0..m-1, int64, that ``seed`` fixes for good.
 
-    It sorts the raw 64-bit output of Philox, which numpy promises never to change; of its `permutation` and
-    `shuffle` it does not.
+    It sorts the raw 64-bit output of Philox, which numpy promises never to change; of its ``permutation`` and
+    ``shuffle`` it does not.
     """
     seed = plain(seed)
     check_seed(seed)

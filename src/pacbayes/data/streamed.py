@@ -1,4 +1,4 @@
-"""`Streamed`: inputs that are read a few rows at a time, because they do not fit into memory, or onto a device."""
+"""``Streamed``: inputs that are read a few rows at a time, because they do not fit into memory, or onto a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOM_FOR_INPUTS = 0.75
 
 
 class Streamed:
-    """Inputs [m, ...], of which a few at a time are made float32 tensors: by index, by slice, or with `split`.
+    """Inputs [m, ...], of which a few at a time are made float32 tensors: by index, by slice, or with ``split``.
 
     values: numbers [m, ...], mapped from a file, whose every use makes sure that the file has not changed; or in
     memory. places: the rows that are meant, if not all of them. device: where the tensors are given.

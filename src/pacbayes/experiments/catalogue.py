@@ -11,6 +11,7 @@ from typing import Any
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import Config
+from pacbayes.runs.config import nested
 
 SCHEDULES = ("paper", "short")
 KINDS = {
@@ -141,11 +142,10 @@ def _grid_rows(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Every combination of the values of each option; an option of a stage is written ``"posterior.kappa"``."""
     rows = []
     for values in itertools.product(*grid.values()):
-        row: dict[str, Any] = {}
-        words = []
-        for option, value in zip(grid, values, strict=True):
-            stage, _, name = option.rpartition(".")
-            (row.setdefault(stage, {}) if stage else row)[name] = value
-            words.append(value if isinstance(value, str) else f"{name} {value:g}")
-        rows.append({"row": " ".join(words), **row})
+        chosen = dict(zip(grid, values, strict=True))
+        words = (
+            value if isinstance(value, str) else f"{option.rpartition('.')[2]} {value:g}"
+            for option, value in chosen.items()
+        )
+        rows.append({"row": " ".join(words), **nested(chosen)})
     return rows

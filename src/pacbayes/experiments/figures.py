@@ -57,7 +57,7 @@ def affine_figure(record: dict[str, Any]) -> bytes:
     reach = min(1.0, max(10 * mean, 0.1))
     for axes, (low, high) in ((whole, (0.0, reach)), (zoom, (edges[0], edges[-1]))):
         risks = np.linspace(low, high, 200)
-        axes.plot(risks, [kl_inverse(float(q), pen) for q in risks], color=_COLOURS["invKL"], label="bound (3a)")
+        axes.plot(risks, [kl_inverse(float(q), pen) for q in risks], color=_COLOURS["invKL"], label="bound B1")
         tangent = record["bound"] + record["slope"] * (risks - mean)
         axes.plot(risks, tangent, "--", color=_COLOURS["quad"], label="linearised")
         axes.errorbar([mean], [record["bound"]], xerr=2 * sd, fmt="ko", ecolor="#3a8f4d", capsize=3, markersize=4)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
@@ -15,18 +13,20 @@ from typing import Any
 
 import torch
 
-from pacbayes.certificates.certify import holdout_bound, versions
+from pacbayes.certificates import holdout_bound
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.experiments.catalogue import Row
+from pacbayes.experiments.results import append_result, commit, device_name, read_results
 from pacbayes.files import sha256, write_atomically
-from pacbayes.report.affine import affine_check
 from pacbayes.runs import Config, RunFolder, certify_run, verify_run
 from pacbayes.runs.check import FAILED
-from pacbayes.runs.folder import training_data
+from pacbayes.runs.data import training_data
 from pacbayes.runs.train import Watch, trained_network, training_run
+from pacbayes.training.affine import affine_check
 from pacbayes.training.fit import drain
 from pacbayes.training.ordinary import Ordinary
 from pacbayes.training.settings import Settings
+from pacbayes.versions import versions
 
 Say = Callable[[str], None]
 
@@ -172,17 +172,6 @@ def _watch(label: str, say: Say) -> Watch:
     return watch
 
 
-def read_results(path: Path) -> list[dict[str, Any]]:
-    """The finished rows of a result file; an unfinished last line is left out."""
-    if not path.is_file():
-        return []
-    lines = path.read_text("utf-8").split("\n")[:-1]
-    try:
-        return [json.loads(line) for line in lines if line]
-    except ValueError as error:
-        raise RunError(f"{path} is damaged: {error}") from None
-
-
 def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
     """Whether there is a result of this very configuration; settings that came later were at their defaults."""
     wanted = (name, row.schedule, _configuration(row))
@@ -214,44 +203,8 @@ def _configuration(row: Row) -> dict[str, Any]:
     return {name: value for name, value in asdict(row.config).items() if name not in left_out}
 
 
-def append_result(results: Path, record: dict[str, Any]) -> Path:
-    """Append a line to the experiment's file. One write, so that processes may append to the same file."""
-    results.mkdir(parents=True, exist_ok=True)
-    path = results / f"{record['experiment']}.jsonl"
-    # What a process that died has left of a line, which no reader counts, must not spoil the next one.
-    torn = path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-    if torn:
-        write_atomically(path, path.read_bytes().rpartition(b"\n")[0] + b"\n")
-    with path.open("ab", buffering=0) as file:
-        file.write(json.dumps(record).encode() + b"\n")
-    return path
-
-
 def _provenance(row: Row) -> dict[str, Any]:
     return {
         "device": device_name(row.config.device), "versions": versions(), "commit": commit(),
         "config": _configuration(row),
     }  # fmt: skip
-
-
-def device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
-
-
-def commit() -> str:
-    """The commit of the code that runs, with a plus where files differ from it.
-
-    Where the code was copied, perhaps beside an older history, whoever copied it says in PACBAYES_COMMIT.
-    """
-    if said := os.environ.get("PACBAYES_COMMIT"):
-        return said
-    try:
-        head, changes = (_git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return head[:12] + ("+" if changes else "")
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -11,15 +11,15 @@ from pathlib import Path
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pacbayes.certificates.certify import versions
 from pacbayes.certificates.monte_carlo import independent_errors
 from pacbayes.data import Data
-from pacbayes.experiments.runner import append_result, commit, device_name
+from pacbayes.experiments.results import append_result, commit, device_name
 from pacbayes.networks import StochasticNetwork, build, stochastic
 from pacbayes.training.engine import PlainEngine, engine_for
 from pacbayes.training.fit import fitting
 from pacbayes.training.settings import Settings
 from pacbayes.training.stage import Stage
+from pacbayes.versions import versions
 
 # The examples of an epoch in the paper's experiments.
 EXAMPLES = {"mnist-4": 60_000, "cifar10-9": 25_000, "cifar10-15": 25_000}

@@ -10,7 +10,7 @@ from pacbayes.bounds import kl_inverse, penalty
 from pacbayes.certificates.wording import rounded_up
 from pacbayes.experiments.catalogue import Experiment, referred
 from pacbayes.experiments.figures import affine_figure, grid_figure
-from pacbayes.experiments.runner import read_results
+from pacbayes.experiments.results import read_results
 from pacbayes.files import write_atomically
 
 _HEADINGS = (
@@ -192,7 +192,7 @@ def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
 
 
 def _speed(records: list[dict[str, Any]]) -> list[str]:
-    """The newest table of each device, as `pacbayes bench` measured it."""
+    """The newest table of each device, as ``pacbayes bench`` measured it."""
     parts = []
     for device, record in {record["device"]: record for record in records}.items():
         lines = _heading("what", "value", "remark")

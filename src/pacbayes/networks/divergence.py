@@ -1,4 +1,4 @@
-"""How far Q is from P beyond KL(Q‖P): with the prior's scale chosen for each weight tensor, and at one drawn network.
+"""How far Q is from P: KL(Q‖P), also with the prior's scale chosen for each weight tensor, and at one drawn network.
 
 The prior's variances of a weight tensor may all be multiplied by one factor, chosen after training from a fixed grid:
 a union bound over the grid costs ``log 2 + log J`` nats for a tensor whose factor is one of the J, and ``log 2`` for
@@ -26,11 +26,19 @@ _STEP = (PROFILE_RANGE[1] - PROFILE_RANGE[0]) / (PROFILE_SIZE - 1)
 KEEPING, CHANGING = math.log(2), math.log(2 * PROFILE_SIZE)
 
 
-def law(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Means and scales of the posterior with these means and rhos, then of the prior: in float64 if ``exact``."""
-    dtype = torch.float64 if exact else mean.dtype
-    # The scales are those that sampling uses, in its precision.
-    return mean.to(dtype), scale_of(rho).to(dtype), net.prior_mean.to(dtype), scale_of(net.prior_rho).to(dtype)
+def kl(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
+    """KL(Q‖P) of the posterior with these means and rhos; ``exact`` as in :meth:`StochasticNetwork.kl`."""
+    vectors = _laws(net, mean, rho, exact)
+    if net.distribution is GAUSSIAN:
+        return _sum(kl_pieces(GAUSSIAN, vectors))
+    hidden, last = (_sum(kl_pieces(family, [v[part] for v in vectors])) for family, part in _families(net))
+    return hidden + last
+
+
+@torch.no_grad()
+def kl_of_tensors(net: StochasticNetwork) -> Tensor:
+    """KL(Q‖P) by weight tensor, float64."""
+    return _by_tensor(net, _kl(net, *_laws(net, net.mean, net.rho, exact=True)))
 
 
 def profile_kl(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
@@ -39,13 +47,13 @@ def profile_kl(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool = 
     Of the posterior with these means and rhos. Differentiable, so an objective too: the factors are constants in its
     gradient, which is right as they are the best. ``exact`` as in :meth:`StochasticNetwork.kl`.
     """
-    return _profile(net, law(net, mean, rho, exact))[0].sum()
+    return _profile(net, _laws(net, mean, rho, exact))[0].sum()
 
 
 def prior_factors(net: StochasticNetwork) -> Tensor:
     """The factor of the prior's variance of each weight tensor that :func:`profile_kl` takes, float64."""
     with torch.no_grad():
-        return _profile(net, law(net, net.mean, net.rho, exact=True))[1]
+        return _profile(net, _laws(net, net.mean, net.rho, exact=True))[1]
 
 
 def log_ratios(net: StochasticNetwork, weights: Tensor) -> tuple[float, float]:
@@ -80,7 +88,7 @@ def rounding_of_log_ratios(net: StochasticNetwork, weights: Tensor, room: Tensor
 @torch.no_grad()
 def _densities(net: StochasticNetwork, weights: Tensor) -> list[tuple[Tensor, Tensor, float]]:
     """The log densities of each weight under Q and P, and P's price: for P, and for P of the best scales."""
-    mean, scale, prior_mean, _ = law(net, net.mean, net.rho, exact=True)
+    mean, scale, prior_mean, _ = _laws(net, net.mean, net.rho, exact=True)
     weights = weights.to(mean)
     own = _log_density(net, weights, mean, scale)
     return [(own, _log_density(net, weights, prior_mean, other), price) for other, price in _prior_scales(net)]
@@ -89,7 +97,7 @@ def _densities(net: StochasticNetwork, weights: Tensor) -> list[tuple[Tensor, Te
 @torch.no_grad()
 def _of_rounding(net: StochasticNetwork, weights: Tensor) -> list[float]:
     """How far the ratio of the masses of all numbers that are rounded to these may be above that of the densities."""
-    mean, scale, prior_mean, _ = law(net, net.mean, net.rho, exact=True)
+    mean, scale, prior_mean, _ = _laws(net, net.mean, net.rho, exact=True)
     above, below = (torch.nextafter(weights, weights.new_tensor(end)) for end in (math.inf, -math.inf))
     up, down = (above - weights).to(mean).abs(), (weights - below).to(mean).abs()
     cell = ((up - down).abs() / 4, (up + down) / 2)
@@ -107,9 +115,16 @@ def _prior_scales(net: StochasticNetwork) -> list[tuple[Tensor, float]]:
     return [(prior_scale, 0.0), (prior_scale * _spread(net, factors.sqrt()), cost)]
 
 
-def _profile(net: StochasticNetwork, law: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _laws(net: StochasticNetwork, mean: Tensor, rho: Tensor, exact: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Means and scales of the posterior with these means and rhos, then of the prior: in float64 if ``exact``."""
+    dtype = torch.float64 if exact else mean.dtype
+    # The scales are those that sampling uses, in its precision.
+    return mean.to(dtype), scale_of(rho).to(dtype), net.prior_mean.to(dtype), scale_of(net.prior_rho).to(dtype)
+
+
+def _profile(net: StochasticNetwork, laws: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """For each weight tensor its share of the profile KL, and its factor."""
-    mean, scale, prior_mean, prior_scale = law
+    mean, scale, prior_mean, prior_scale = laws
     with torch.no_grad():
         excess = (scale.square() + (mean - prior_mean).square()) / prior_scale.square()
         best = torch.stack([part.mean() for part in excess.split(net.sizes)]).log()
@@ -121,8 +136,9 @@ def _profile(net: StochasticNetwork, law: tuple[Tensor, Tensor, Tensor, Tensor])
     return torch.minimum(kept, changed), torch.where(changed < kept, factors, 1.0)
 
 
-def _kl(net: StochasticNetwork, *law: Tensor) -> Tensor:
-    return torch.cat([kl for family, part in _families(net) for kl in kl_pieces(family, [v[part] for v in law])])
+def _kl(net: StochasticNetwork, *laws: Tensor) -> Tensor:
+    """Of each weight."""
+    return torch.cat([piece for family, part in _families(net) for piece in kl_pieces(family, [v[part] for v in laws])])
 
 
 def _log_density(net: StochasticNetwork, weights: Tensor, *law: Tensor) -> Tensor:
@@ -139,6 +155,10 @@ def _over_cells(net: StochasticNetwork, *args: Tensor) -> tuple[Tensor, Tensor]:
 def _families(net: StochasticNetwork) -> tuple[tuple[Distribution, slice], ...]:
     """The law of hidden weights, and of the last layer's, and where they are in a flat vector."""
     return (net.distribution, slice(None, net.hidden_size)), (GAUSSIAN, slice(net.hidden_size, None))
+
+
+def _sum(pieces: list[Tensor]) -> Tensor:
+    return torch.stack([piece.sum() for piece in pieces]).sum()
 
 
 def _by_tensor(net: StochasticNetwork, values: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.distributions import Distribution, Gaussian, Normals, of_examples
+from pacbayes.networks.distributions import Distribution, Gaussian
+from pacbayes.networks.normals import Normals, of_examples
 
 SAMPLINGS = ("shared", "independent", "mixed", "mean")
 

@@ -15,8 +15,8 @@ from torch.nn.utils import parametrize
 
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
-from pacbayes.networks.distributions import Counted, Rows, Seeded, Tape, of_examples
 from pacbayes.networks.layers import Draw, Moments
+from pacbayes.networks.normals import Counted, Rows, Seeded, Tape, of_examples
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
 # How many weights may be drawn at a time for examples that pass one by one; each takes about four numbers of memory.

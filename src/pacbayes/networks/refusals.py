@@ -8,9 +8,9 @@ from torch import Tensor
 
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
-from pacbayes.networks.distributions import normals_like
 from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw
+from pacbayes.networks.normals import normals_like
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.stochastic import StochasticNetwork
 

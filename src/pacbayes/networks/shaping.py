@@ -31,7 +31,7 @@ class Seen(list[Data | Trace]):
 
     @property
     def unnamed(self) -> bool:
-        """Whether nobody has named some of them."""
+        """Whether some of the data are unknown: those of a user's own loop, or of a loaded single network."""
         return any(isinstance(some, Trace) and some.whole in _UNNAMED for some in self)
 
     def without(self, *unnamed: Trace) -> Seen:

@@ -14,23 +14,20 @@ from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.checks import check_number
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
-from pacbayes.networks import conversion
+from pacbayes.networks import conversion, divergence
 from pacbayes.networks.audit import Audit, audit
 from pacbayes.networks.binding import Binding
 from pacbayes.networks.distributions import (
     GAUSSIAN,
     LARGEST_VARIANCE,
     Distribution,
-    Normals,
     distribution_named,
-    kl_pieces,
-    normals_like,
     rho_of,
     scale_of,
 )
-from pacbayes.networks.divergence import law, profile_kl
 from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
+from pacbayes.networks.normals import Normals, normals_like
 from pacbayes.networks.passes import Passes
 from pacbayes.networks.shaping import OF_A_LOOP, Seen, forget_data
 
@@ -148,23 +145,11 @@ class StochasticNetwork(nn.Module):
 
     def kl(self, exact: bool = True) -> Tensor:
         """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""
-        return self.kl_at(self.mean, self.rho, exact=exact)
-
-    def kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
-        """:meth:`kl`, of the posterior with these means and rhos."""
-        vectors = law(self, mean, rho, exact)
-        if self.distribution is GAUSSIAN:
-            return _sum(kl_pieces(GAUSSIAN, vectors))
-        hidden = _sum(kl_pieces(self.distribution, [v[: self.hidden_size] for v in vectors]))
-        return hidden + _sum(kl_pieces(GAUSSIAN, [v[self.hidden_size :] for v in vectors]))
+        return divergence.kl(self, self.mean, self.rho, exact)
 
     def profile_kl(self, exact: bool = True) -> Tensor:
         """The KL with the prior's scale chosen for each weight tensor, its union bound included: an objective too."""
-        return self.profile_kl_at(self.mean, self.rho, exact=exact)
-
-    def profile_kl_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
-        """:meth:`profile_kl`, of the posterior with these means and rhos."""
-        return profile_kl(self, mean, rho, exact)
+        return divergence.profile_kl(self, self.mean, self.rho, exact)
 
     def freeze_prior(self) -> None:
         """Make the present posterior the prior.
@@ -224,12 +209,7 @@ class StochasticNetwork(nn.Module):
 
     def audit(self) -> Audit:
         """Each parameter of the model, how it is drawn, and its part of the KL; print it for a table."""
-        with torch.no_grad():
-            vectors = [self.parts(v) for v in law(self, self.mean, self.rho, exact=True)]
-            divergences = {
-                name: self._family(slot).kl(*(v[name] for v in vectors)).sum().item()
-                for slot, name in enumerate(self.slots)
-            }
+        divergences = dict(zip(self.slots, divergence.kl_of_tensors(self).tolist(), strict=True))
         return audit(self.model, self.slots, divergences, self._binding)
 
     @torch.no_grad()
@@ -403,7 +383,7 @@ class StochasticNetwork(nn.Module):
 
     def fingerprint(self, which: str = "posterior") -> str:
         """SHA-256 of the safetensors file that holds :meth:`state`."""
-        return _sha256(self.state(which))
+        return sha256(safetensors.torch.save(self.state(which)))
 
     def fixed_part_changed(self) -> str | None:
         """The name of a buffer, a frozen weight or another tensor that the model holds, if one is not what it was when
@@ -428,12 +408,3 @@ def check_stochastic(net: object) -> None:
         raise UnsupportedModel(
             f"the output layer, {net.output_layer.name}, has 1 output: it needs one for each class, two for yes and no"
         )
-
-
-def _sum(pieces: list[Tensor]) -> Tensor:
-    return torch.stack([piece.sum() for piece in pieces]).sum()
-
-
-def _sha256(tensors: dict[str, Tensor]) -> str:
-    plain = {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
-    return sha256(safetensors.torch.save(plain))

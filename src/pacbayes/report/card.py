@@ -8,7 +8,6 @@ from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.wording import percent
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.report.decomposition import comparisons, decomposition
-from pacbayes.report.evaluation import read_evaluation
 from pacbayes.report.page import read_classes
 from pacbayes.runs import Config, RunFolder
 from pacbayes.runs.journal import certificates_issued, check_certified
@@ -27,7 +26,7 @@ def model_card(run: RunFolder) -> str:
     certificate, config = run.certificate(), run.config()
     check_certified(run)
     parts = decomposition(certificate)
-    evaluation = read_evaluation(run.path / "evaluation.json")
+    evaluation = run.evaluation()
     record = run.data_record()
     classes = read_classes(run, certificate)
     rows = [

@@ -11,7 +11,6 @@ from pacbayes.certificates.wording import percent
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import write_atomically
 from pacbayes.report.decomposition import Part, comparisons, decomposition, nats
-from pacbayes.report.evaluation import read_evaluation
 from pacbayes.report.page import render
 from pacbayes.report.svg import element, picture, round_steps, share, text
 from pacbayes.runs import Config, Evaluation, RunFolder
@@ -64,7 +63,7 @@ def _compared(path: Path) -> Compared:
         parts = decomposition(certificate)
     except RunError as error:
         raise RunError(f"{path}: {error}") from None
-    evaluation = read_evaluation(run.path / "evaluation.json")
+    evaluation = run.evaluation()
     shape = tuple(run.data_record()["shape"])
     return Compared(str(path), run.config(), certificate, evaluation, parts, shape, certificates_issued(run))
 

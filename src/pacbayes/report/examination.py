@@ -11,10 +11,10 @@ from torch import Tensor
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.single import flat_weights
 from pacbayes.networks import StochasticNetwork
-from pacbayes.report.affine import affine_check
 from pacbayes.report.mistakes import Mistakes, find_mistakes
 from pacbayes.runs import RunFolder
-from pacbayes.runs.folder import test_data
+from pacbayes.runs.data import test_data
+from pacbayes.training.affine import affine_check
 
 _DRAWS = 20
 _MOST_EXAMPLES = 1000
@@ -47,8 +47,8 @@ def examine(run: RunFolder, certificate: Certificate, place: str | None = None) 
     count = min(len(examples), _MOST_EXAMPLES, max(1, int(_MOST_OPERATIONS / (cost * _DRAWS))))
     few = examples.take(torch.arange(count).numpy())
     draws, sampling = _DRAWS, "shared"
-    if certificate.predictor == "single":
-        net, draws, sampling = net.at(flat_weights(net, run.weights("single"))), 1, "mean"
+    if (single := run.single(certificate)) is not None:
+        net, draws, sampling = net.at(flat_weights(net, single)), 1, "mean"
     mistakes = find_mistakes(net, few, source, draws=draws, sampling=sampling)
     return Examination(mistakes, affine)
 

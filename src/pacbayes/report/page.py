@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.certificates import Certificate, ClassCertificate
-from pacbayes.certificates.wording import percent
+from pacbayes.certificates.wording import class_titles, percent
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import in_shell, write_atomically
 from pacbayes.report.affine import affine_svgs
 from pacbayes.report.bars import bars_svg, bounds_bars, class_bars
 from pacbayes.report.curves import Curve, curves_svg
 from pacbayes.report.decomposition import decomposition_svg
-from pacbayes.report.evaluation import read_evaluation
 from pacbayes.report.examination import Examination, examine
 from pacbayes.report.explanations import explained
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
@@ -43,14 +42,14 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
 
 def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
     certificate = run.certificate()
-    evaluation = read_evaluation(run.path / "evaluation.json")
+    evaluation = run.evaluation()
     config = run.config()
     stages = run.epochs()
     kept = _kept(stages.get("posterior", []))
     decomposed = decomposition_svg(certificate, evaluation)
     classes = read_classes(run, certificate)
     seen = _examined(run, certificate, data)
-    names = [f"class {name}" if name.isdigit() else name for name in (run.class_names() if classes else ())]
+    names = class_titles(run.class_names() if classes else ())
     return render(
         "page.html",
         certificate=certificate,
@@ -94,7 +93,7 @@ def read_classes(run: RunFolder, certificate: Certificate) -> ClassCertificate |
         return None  # it is for the randomised classifier
     if not os.path.lexists(path):
         return None
-    classes = ClassCertificate.from_json(run.read("classes.json"), str(path))
+    classes = run.classes()
     others = classes.posterior_fingerprint != certificate.posterior_fingerprint
     if classes.check() or others or len(classes.m) != run.data_record()["classes"]:
         raise RunError(

@@ -1,8 +1,9 @@
 """Runs: a configuration carried out in a folder, then certified, verified and used from it."""
 
-from pacbayes.runs.certify import Evaluation, certify_run, certify_run_classes
+from pacbayes.runs.certify import certify_run, certify_run_classes
 from pacbayes.runs.check import Check
 from pacbayes.runs.config import Config
+from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.predict import predict_run
 from pacbayes.runs.signature import new_key, sign_run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from pacbayes import processes
@@ -22,24 +22,12 @@ from pacbayes.errors import PacBayesError, ProcessLost
 from pacbayes.files import check_writable, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import RunFolder, test_data
+from pacbayes.runs.data import test_data
+from pacbayes.runs.evaluation import Evaluation
+from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.journal import EVENTS, check_files, forget_derived_files, note, singles_drawn
 from pacbayes.runs.predict import voted
 from pacbayes.runs.train import trained_network
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Numbers to set beside a certificate; none of them enters it."""
-
-    test_error: float | None
-    """Of the certified predictor."""
-    test_error_sd: float | None
-    """Over the draws, of which a single network has none, and a vote for each example one."""
-    test_draws: int
-    test_examples: int
-    holdout_bound: float | None
-    """The prior's Clopper-Pearson bound on the bound data, at the certificate's confidence; learnt priors only."""
 
 
 def certify_run(
@@ -132,7 +120,7 @@ def _test_error(
 def certify_run_classes(
     run: RunFolder, *, device: str | None = None, data: str | None = None, **options: Any
 ) -> ClassCertificate:
-    """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certificates.certify_classes`."""
+    """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certify_classes`."""
     with run.alone():
         check_files(run, EVENTS["trained"])
         issued = certify_classes(*trained_network(run, device, data), priors=run.config().priors, **options)

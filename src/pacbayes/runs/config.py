@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pacbayes.bounds.pac_bayes import check_priors
+from pacbayes.bounds.deltas import check_priors
 from pacbayes.checks import check_one_of, check_types
 from pacbayes.data import available
 from pacbayes.data.folders import expanded
@@ -225,3 +225,12 @@ class Config:
 def _toml(value: str | float | bool) -> str:
     # JSON's strings, integers and floats are TOML's too, but for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options such as ``"posterior.kappa"`` for :meth:`Config.with_options`: those of a stage in a table."""
+    tables: dict[str, Any] = {}
+    for name, value in options.items():
+        stage, _, option = name.rpartition(".")
+        (tables.setdefault(stage, {}) if stage else tables)[option] = value
+    return tables

@@ -1,4 +1,4 @@
-"""A run folder: the files of one run, and the network and data that they describe."""
+"""A run folder: the files of one run, each read with care, for it may come from anywhere."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pacbayes import processes
-from pacbayes.certificates import Certificate
-from pacbayes.data import Data, load, split
-from pacbayes.data.pixels import Pixels
-from pacbayes.devices import device_named
+from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import alone_in, in_shell, read_plain_file, sha256, strict_json, write_atomically, write_json
-from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
-from pacbayes.networks.conversion import output_name
-from pacbayes.networks.standardisation import standardised
+from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import STAGES, Config
+from pacbayes.runs.data import SplitData, training_data
+from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.history import Chain, chain_start, read_chain, read_epochs
+from pacbayes.runs.networks import new_network, parameters_of
 from pacbayes.runs.weights import bytes_of_weights, read_weights
 from pacbayes.training import Epoch
 
@@ -42,27 +39,6 @@ FILES = {
     "report.html": 2**26,
     "signature.json": 2**16,
 }
-
-
-@dataclass(frozen=True)
-class SplitData:
-    """The data of a run: what may shape the prior, if it is learnt, and what enters the bound."""
-
-    prior: Data | None
-    bound: Data
-
-    def record(self) -> dict[str, Any]:
-        """Sizes and fingerprints."""
-        parts = {"prior": self.prior, "bound": self.bound}
-        found = {name: (len(data), data.fingerprint()) for name, data in parts.items() if data is not None}
-        return data_record(self.bound, found)
-
-
-def data_record(data: Data | Pixels, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
-    """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
-    sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
-    names = {name: list(found) for name in ("class_names", "feature_names") if (found := getattr(data, name, ()))}
-    return {"shape": list(data.shape), "classes": data.classes, **names, **sizes}
 
 
 @dataclass(frozen=True)
@@ -200,15 +176,30 @@ class RunFolder:
     def config(self) -> Config:
         return Config.parse(self.read("config.toml"), self.config_file)
 
-    def single(self, certificate: Certificate) -> dict[str, torch.Tensor] | None:
-        """The weights of the network that the certificate is for, if it is for one."""
-        return self.weights("single") if certificate.predictor == "single" else None
+    def single(self, certificate: Certificate) -> dict[str, Tensor] | None:
+        """The weights of the one network that the certificate is for, if it is for one."""
+        if certificate.predictor != "single":
+            return None
+        if sha256(self.read("single.safetensors")) != certificate.single_fingerprint:
+            raise RunError(f"{self.weights_file('single')} is not the network that the certificate is for")
+        return self.weights("single")
 
     def certificate(self) -> Certificate:
         """The certificate; its shape is checked here, its arithmetic by its own ``check``."""
         if not os.path.lexists(self.certificate_file):
             raise RunError(f"there is no certificate at {self.certificate_file}: make one with 'pacbayes certify'")
         return Certificate.from_json(self.read("certificate.json"), str(self.certificate_file))
+
+    def classes(self) -> ClassCertificate:
+        """The certificate of the classes, likewise."""
+        return ClassCertificate.from_json(self.read("classes.json"), str(self.path / "classes.json"))
+
+    def evaluation(self) -> Evaluation:
+        """What was measured beside the certificate; nothing where there is no such file."""
+        path = self.path / "evaluation.json"
+        if not os.path.lexists(path):
+            return Evaluation(None, None, 0, 0, None)
+        return Evaluation.from_json(self.read(path.name), str(path))
 
     def epochs(self) -> dict[str, list[Epoch]]:
         """Those of each stage so far, whose lines are whole: another process may be writing the next one."""
@@ -255,69 +246,3 @@ class RunFolder:
             raise RunError(f"{self.path}: what is fixed in posterior.safetensors is not that of prior.safetensors")
         net.objective = config.posterior.objective
         return net
-
-
-def new_model(config: Config, shape: tuple[int, ...], classes: int, prior_data: Data | None = None) -> nn.Module:
-    """The model at its initialisation, on its device; without prior data, what is fitted on them is left open."""
-    model: nn.Module = build(config.model_name(shape), shape, classes, init=config.init, seed=config.seed)
-    if config.scales(shape):
-        model = standardised(model, shape) if prior_data is None else standardise(model, prior_data)
-    return model.to(device_named(config.device))
-
-
-def network_of(config: Config, model: nn.Module) -> StochasticNetwork:
-    """The network whose prior has this model's weights for its means."""
-    layers = None if config.drawn == "all" else [output_name(model)]
-    return stochastic(model, config.prior_variance, distribution=config.distribution, layers=layers)
-
-
-def new_network(
-    config: Config, shape: tuple[int, ...], classes: int, prior_data: Data | None = None
-) -> StochasticNetwork:
-    """The network at its initialisation."""
-    return network_of(config, new_model(config, shape, classes, prior_data))
-
-
-def parameters_of(config: Config, shape: tuple[int, ...], classes: int) -> int:
-    """The number of weights of the network, which is not made."""
-    try:
-        with torch.device("meta"):
-            model = build(config.model_name(shape), shape, classes)
-        return sum(p.numel() for p in model.parameters())
-    except (RuntimeError, OverflowError, TypeError):
-        raise RunError(f"no network can be made for examples of shape {list(shape)} and {classes} classes") from None
-
-
-def training_data(config: Config, *, download: bool = True) -> SplitData:
-    """The two parts of the split, or no prior data and everything."""
-    with processes.in_turn():
-        data = load(config.data, "train", folder=config.data_folder or None, download=download)
-        if config.prior_data:
-            other = load(config.prior_data, "train", folder=config.data_folder or None, download=download)
-            if (other.shape, other.classes) != (data.shape, data.classes):
-                raise InvalidInput(
-                    f"the prior data have examples of shape {list(other.shape)} and {other.classes} classes, and the "
-                    f"training data {list(data.shape)} and {data.classes}: they must be alike"
-                )
-            for what in ("class_names", "feature_names"):
-                theirs, ours = getattr(other, what), getattr(data, what)
-                if theirs and ours and theirs != ours:
-                    named = what.replace("_", " ")
-                    order = " in the same order" if sorted(theirs) == sorted(ours) else ""
-                    raise InvalidInput(f"the {named} of the prior data are not those of the training data{order}")
-            return SplitData(other, data)
-    if not config.learns_prior:
-        return SplitData(None, data)
-    return SplitData(*split(data, config.prior_fraction, config.seed))
-
-
-def test_data(config: Config, shape: tuple[int, ...], *, download: bool = True) -> Data | None:
-    """The test part, if the dataset has one."""
-    try:
-        with processes.in_turn():
-            data = load(config.data, "test", folder=config.data_folder or None, download=download)
-    except MissingData:
-        return None
-    if data.shape != shape:
-        raise InvalidInput(f"a test example has shape {list(data.shape)}, and a training example {list(shape)}")
-    return data

@@ -23,8 +23,9 @@ from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import OF_A_RUN, remember_data
-from pacbayes.runs.folder import RunFolder, new_model
+from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.journal import EVENTS, check_files
+from pacbayes.runs.networks import new_model
 from pacbayes.seeds import chosen_seed
 
 
@@ -96,8 +97,8 @@ def predict_run(run: RunFolder, inputs: Inputs, seed: int | None = None, device:
     sampling, voters = "independent", 1
     if certificate is not None and certificate.predictor == "majority":
         voters = certificate.voters
-    if certificate is not None and certificate.predictor == "single":
-        net, sampling = net.at(flat_weights(net, _single(run, certificate))), "mean"
+    if certificate is not None and (single := run.single(certificate)) is not None:
+        net, sampling = net.at(flat_weights(net, single)), "mean"
     return voted(net, inputs, sampling, voters, seed)
 
 
@@ -111,19 +112,14 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     folder = RunFolder.open(Path(run))
     check_files(folder, EVENTS["trained"])
     certificate = valid_certificate(folder)
-    if certificate is None or certificate.predictor != "single":
+    single = None if certificate is None else folder.single(certificate)
+    if single is None:
         raise RunError(f"{folder.path} has no certificate of a single network: 'pacbayes certify --predictor single'")
     record = folder.data_record()
     model = new_model(folder.config().with_options({"device": "cpu"}), tuple(record["shape"]), record["classes"])
-    model.load_state_dict(_single(folder, certificate))
+    model.load_state_dict(single)
     remember_data(model, [OF_A_RUN])
     return model.eval()
-
-
-def _single(run: RunFolder, certificate: Certificate) -> dict[str, Tensor]:
-    if sha256(run.read("single.safetensors")) != certificate.single_fingerprint:
-        raise RunError(f"{run.weights_file('single')} is not the network that the certificate is for")
-    return run.weights("single")
 
 
 @torch.no_grad()

@@ -20,9 +20,11 @@ from pacbayes.files import sha256, write_atomically
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.shaping import Seen
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import FILES, RunFolder, SplitData, network_of, new_model, new_network, training_data
+from pacbayes.runs.data import SplitData, training_data
+from pacbayes.runs.folder import FILES, RunFolder
 from pacbayes.runs.history import HistoryWriter, chain_start
 from pacbayes.runs.journal import start_journal
+from pacbayes.runs.networks import network_of, new_model, new_network
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Checkpoint, Epoch
 from pacbayes.training.fit import check_fit, drain

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from pacbayes.bounds import CATONI_GRID, catoni_parameter
-from pacbayes.certificates import Certificate, ClassCertificate
+from pacbayes.certificates import Certificate
 from pacbayes.certificates.audit import (
     class_faults,
     network_faults,
@@ -24,9 +24,10 @@ from pacbayes.files import sha256
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import FILES, RunFolder, new_network
+from pacbayes.runs.folder import FILES, RunFolder
 from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, read_journal, singles_drawn
+from pacbayes.runs.networks import new_network
 from pacbayes.runs.signature import NAME as SIGNATURE
 from pacbayes.runs.signature import check_signature
 from pacbayes.runs.verify_data import data_checks
@@ -221,7 +222,7 @@ def _priors(run: RunFolder, certificate: Certificate) -> Iterator[Check]:
 
 
 def _classes(run: RunFolder, certificate: Certificate, net: StochasticNetwork | None) -> tuple[str, str]:
-    issued = ClassCertificate.from_json(run.read("classes.json"), "classes.json")
+    issued = run.classes()
     names = ("prior_fingerprint", "posterior_fingerprint", "bound_data_fingerprint")
     faults = issued.check() + [
         f"its {name} is not that of certificate.json"

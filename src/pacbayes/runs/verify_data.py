@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pacbayes.certificates import Certificate, ClassCertificate
+from pacbayes.certificates import Certificate
 from pacbayes.certificates.audit import ERROR_RATE, contradicted, contradicted_classes, recount
 from pacbayes.certificates.bound_data import copies_among, copies_of
 from pacbayes.certificates.wording import rounded_up
@@ -22,7 +22,8 @@ from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.standardisation import moments, scaling_of
 from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
-from pacbayes.runs.folder import RunFolder, data_record
+from pacbayes.runs.data import data_record
+from pacbayes.runs.folder import RunFolder
 from pacbayes.seeds import fresh_seed
 
 # A count of more visits than this is not repeated: the number may be an enemy's.
@@ -189,6 +190,6 @@ def _in_ones(count: int, unit: int) -> str:
 
 
 def _class_counts(run: RunFolder, net: StochasticNetwork, data: Data) -> tuple[str, str]:
-    issued = ClassCertificate.from_json(run.read("classes.json"), "classes.json")
+    issued = run.classes()
     refuted = contradicted_classes(issued, net, data, fresh_seed())
     return (FAILED, refuted) if refuted else (PASSED, "sizes are those of the data, and fresh visits exceed no count")

@@ -43,15 +43,6 @@ def read_axes(table: Any) -> dict[str, Axis]:
     return {name: _axis(name, value) for name, value in flat.items()}
 
 
-def options(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Options for :meth:`Config.with_options`: those of a stage in a table."""
-    nested: dict[str, Any] = {}
-    for name, value in parameters.items():
-        stage, _, option = name.rpartition(".")
-        (nested.setdefault(stage, {}) if stage else nested)[option] = value
-    return nested
-
-
 def ends(axis: Axis) -> tuple[Any, ...]:
     """The values of a list, or the two ends of a range."""
     return (axis.low, axis.high) if isinstance(axis, Range) else axis

@@ -11,15 +11,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pacbayes.bounds.pac_bayes import check_delta, check_deltas
+from pacbayes.bounds.deltas import check_delta, check_deltas
 from pacbayes.certificates import formulas_of
 from pacbayes.certificates.certify import MC_DELTA
 from pacbayes.checks import check_one_of, check_type, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
 from pacbayes.runs import Config
+from pacbayes.runs.config import nested
 from pacbayes.seeds import check_seed
-from pacbayes.sweeps.axes import Axis, Range, ends, options, read_axes
+from pacbayes.sweeps.axes import Axis, Range, ends, read_axes
 from pacbayes.sweeps.charge import Charge, count, posterior_side
 
 KINDS = {"grid": "every combination of the values", "search": "trials that Optuna proposes from those before"}
@@ -91,7 +92,7 @@ class Specification:
         """The configuration of a trial. Its bound is that of its share of delta, so that trials can be compared."""
         charge = self.charge
         paid = {"priors": charge.priors, "posterior": {"delta": charge.each}}
-        return self.base.with_options(options(parameters)).with_options(paid)
+        return self.base.with_options(nested(parameters)).with_options(paid)
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Every combination; of neighbours most have other priors, which can be made at the same time."""
@@ -161,7 +162,7 @@ class Specification:
 
     def _check_value(self, name: str, value: Any) -> None:
         try:
-            self.base.with_options(options({name: value}))
+            self.base.with_options(nested({name: value}))
         except InvalidInput as error:
             raise InvalidInput(f"the axis {name!r}: {error}") from None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pacbayes.networks.distributions import Counted, Tape
+from pacbayes.networks.normals import Counted, Tape
 from pacbayes.seeds import derived_seed
 from pacbayes.training.capture import captured
 from pacbayes.training.engine import EVALUATION

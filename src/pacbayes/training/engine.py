@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pacbayes import processes
-from pacbayes.networks.distributions import Rows, normals_like
+from pacbayes.networks.normals import Rows, normals_like
 from pacbayes.seeds import derived_seed
 from pacbayes.training.stage import Stage
 

@@ -39,7 +39,7 @@ class Epoch:
     """KL(Q‖P), or the profile KL where that is the settings' divergence."""
     penalty: float
     bound: float
-    """(3a) at this risk and penalty, kappa = 1: an estimate, not a certificate."""
+    """B1 at this risk and penalty, kappa = 1: an estimate, not a certificate."""
     lam: float | None = None
     kept: int | None = None
     """The epoch whose weights training would end with, were this the last; -1 for those that it began with."""
@@ -71,8 +71,8 @@ def fit(
 ) -> History:
     """Train the network's posterior on the data by minimising a PAC-Bayes objective.
 
-    ``data`` is a :class:`~pacbayes.data.Data` or a pair (x, y) of arrays or tensors. Options are the fields of
-    :class:`~pacbayes.training.Settings`, or given together as ``settings``. ``callback`` sees each epoch as it ends.
+    ``data`` is a :class:`~pacbayes.Data` or a pair (x, y) of arrays or tensors. Options are the fields of
+    :class:`~pacbayes.Settings`, or given together as ``settings``. ``callback`` sees each epoch as it ends.
     In the end the network has the weights of the epoch with the smallest bound, ``history.kept``, which is -1 where
     none was better than the start; with ``keep="last"``, or an objective without a penalty, those of the last epoch.
     With a ``checkpoint`` that holds a state, training continues from there and ends in the same weights; the callback

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from pacbayes.bounds.misclassification import misclassification_probability
 from pacbayes.bounds.pac_bayes import OBJECTIVES, lbd, penalty
-from pacbayes.networks.distributions import Normals, of_examples
+from pacbayes.networks import divergence
 from pacbayes.networks.layers import Draw
+from pacbayes.networks.normals import Normals, of_examples
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.training.settings import Settings
 
@@ -40,8 +41,7 @@ def batch_loss(
 
 def divergence_of(net: StochasticNetwork, mean: Tensor, rho: Tensor, settings: Settings, exact: bool = False) -> Tensor:
     """KL(Q‖P), or the profile KL, of the posterior with these means and rhos."""
-    law = net.profile_kl_at if settings.divergence == "profile" else net.kl_at
-    return law(mean, rho, exact=exact)
+    return (divergence.profile_kl if settings.divergence == "profile" else divergence.kl)(net, mean, rho, exact)
 
 
 def objective_of(loss: Tensor, kl: Tensor, settings: Settings, m: int, lam: Tensor | None = None) -> Tensor:

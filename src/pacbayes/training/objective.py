@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pacbayes.checks import check_one_of, check_type, plain
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.distributions import normals_like
+from pacbayes.networks.normals import normals_like
 from pacbayes.networks.shaping import OF_A_LOOP
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.loss import batch_loss, divergence_of, objective_of
@@ -19,7 +19,7 @@ OPTIONS = (
     "objective", "method", "kappa", "weighted", "divergence", "delta", "sampling", "dropout", "p_min", "estimator",
     "samples", "nodes",
 )  # fmt: skip
-"""The fields of :class:`~pacbayes.training.Settings` that say what is minimised; the others belong to the loop."""
+"""The fields of :class:`~pacbayes.Settings` that say what is minimised; the others belong to the loop."""
 
 
 def objective(
@@ -33,7 +33,7 @@ def objective(
     """What :func:`~pacbayes.fit` minimises on one batch: a differentiable scalar, and nothing else is imposed.
 
     ``batch`` is a pair (x, y): inputs [b, ...] and labels, int64 [b], on the network's device. ``m`` is the number of
-    bound data, all of them, not the batch's. ``options`` are fields of :class:`~pacbayes.training.Settings`:
+    bound data, all of them, not the batch's. ``options`` are fields of :class:`~pacbayes.Settings`:
     objective, method, kappa, weighted, divergence, delta, sampling, dropout and those of the estimator; lambda is
     always the best one. ``net.parameters()`` are what to train. Each call draws new weights, from ``generator`` if
     there is one.

@@ -56,7 +56,7 @@ class Ordinary:
     smoothing: float = 0.1
     """The share of each label that is spread over all classes."""
     augmentation: str = ""
-    """Changes of the images, such as "flip, shift 4, cutout 8"; see :func:`parse_augmentation`."""
+    """Changes of the images, with commas between: flip, shift N and cutout N (pixels), affine N (degrees, per cent)."""
     mixing: float = 0.0
     """The share of the images that have a rectangle, and as much of the label, from another one (CutMix)."""
     batchnorm: bool = True

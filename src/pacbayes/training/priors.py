@@ -44,7 +44,7 @@ def learn_prior(
 def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
     """Make the network, as it was trained in a loop of one's own on these data, the prior.
 
-    The data, each :class:`~pacbayes.data.Data` or a pair (x, y), are remembered, and :func:`~pacbayes.certify` refuses
+    The data, each :class:`~pacbayes.Data` or a pair (x, y), are remembered, and :func:`~pacbayes.certify` refuses
     data that overlap with them. Name all that had a part in it: the training, the choice of the epoch, of a
     preprocessing. What is not named cannot be noticed.
     """

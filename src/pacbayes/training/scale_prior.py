@@ -13,8 +13,8 @@ from torch import Tensor
 from pacbayes.checks import check_number, check_type, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.distributions import normals_like
 from pacbayes.networks.layers import Draw
+from pacbayes.networks.normals import normals_like
 from pacbayes.networks.shaping import OF_A_LOOP
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed
@@ -31,7 +31,7 @@ _SCALING = (1, 2)
 
 @dataclass(frozen=True)
 class PriorScale:
-    """What :func:`scale_prior` found."""
+    """What :func:`pacbayes.scale_prior` found."""
 
     multiple: float
     """What the variances were multiplied by."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pacbayes.bounds.deltas import check_delta
 from pacbayes.bounds.misclassification import ESTIMATORS
-from pacbayes.bounds.pac_bayes import OBJECTIVES, check_delta
+from pacbayes.bounds.pac_bayes import OBJECTIVES
 from pacbayes.checks import check_in_range, check_names, check_one_of, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import SAMPLINGS
@@ -71,7 +72,7 @@ class Settings:
     precision: str = "float32"
     """Of the matrix products and convolutions in training: float32, or bf16 (a GPU's fast path)."""
     keep: str = "auto"
-    """The epoch that is kept: "best" by the bound (3a), "last", or "auto": the last where nothing is penalised."""
+    """The epoch that is kept: "best" by the bound B1, "last", or "auto": the last where nothing is penalised."""
     evaluate: str = "pass"
     """How an epoch's risk is known: "pass", a pass over the data at its end; "running", its batches' mean, free."""
     seed: int = 0

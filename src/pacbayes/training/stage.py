@@ -9,8 +9,9 @@ from torch import Tensor
 
 from pacbayes.data import Data
 from pacbayes.data.streamed import on_device
-from pacbayes.networks.distributions import Normals, scale_of, slope_of
+from pacbayes.networks.distributions import scale_of, slope_of
 from pacbayes.networks.layers import Draw
+from pacbayes.networks.normals import Normals
 from pacbayes.networks.stochastic import StochasticNetwork
 from pacbayes.processes import Share
 from pacbayes.training.loss import batch_loss, conditional_risk, divergence_of, objective_of

@@ -7,7 +7,7 @@ from torch import nn
 from pacbayes import build, load, stochastic
 from pacbayes.bounds import kl_inverse
 from pacbayes.data import Data
-from pacbayes.report.affine import affine_check, risk_realisations, slope
+from pacbayes.training.affine import affine_check, risk_realisations, slope
 
 
 @pytest.mark.parametrize("risk", [0.003, 0.02, 0.3])

@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 
 from pacbayes.errors import RunError
-from pacbayes.report.evaluation import read_evaluation
-from pacbayes.runs import Evaluation
+from pacbayes.runs import Evaluation, RunFolder
 
 
 def test_an_evaluation_may_be_missing_or_partial(tmp_path: Path):
     path = tmp_path / "evaluation.json"
-    assert read_evaluation(path) == Evaluation(None, None, 0, 0, None)
+    assert RunFolder(tmp_path).evaluation() == Evaluation(None, None, 0, 0, None)
     partial = {"test_error": None, "test_error_sd": None, "test_draws": 0, "test_examples": 0, "holdout_bound": 0.1}
     path.write_text(json.dumps(partial))
-    assert read_evaluation(path) == Evaluation(None, None, 0, 0, 0.1)
+    assert RunFolder(tmp_path).evaluation() == Evaluation(None, None, 0, 0, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,6 @@ def test_an_evaluation_may_be_missing_or_partial(tmp_path: Path):
     ],
 )
 def test_a_damaged_evaluation_is_refused(tmp_path: Path, content: str):
-    path = tmp_path / "evaluation.json"
-    path.write_text(content)
+    (tmp_path / "evaluation.json").write_text(content)
     with pytest.raises(RunError, match=r"evaluation\.json is damaged"):
-        read_evaluation(path)
+        RunFolder(tmp_path).evaluation()

@@ -1,0 +1,68 @@
+"""The data that a configuration means, and their record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pacbayes import processes
+from pacbayes.data import Data, load, split
+from pacbayes.data.pixels import Pixels
+from pacbayes.errors import InvalidInput, MissingData
+from pacbayes.runs.config import Config
+
+
+@dataclass(frozen=True)
+class SplitData:
+    """The data of a run: what may shape the prior, if it is learnt, and what enters the bound."""
+
+    prior: Data | None
+    bound: Data
+
+    def record(self) -> dict[str, Any]:
+        """Sizes and fingerprints."""
+        parts = {"prior": self.prior, "bound": self.bound}
+        found = {name: (len(data), data.fingerprint()) for name, data in parts.items() if data is not None}
+        return data_record(self.bound, found)
+
+
+def data_record(data: Data | Pixels, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
+    """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
+    sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
+    names = {name: list(found) for name in ("class_names", "feature_names") if (found := getattr(data, name, ()))}
+    return {"shape": list(data.shape), "classes": data.classes, **names, **sizes}
+
+
+def training_data(config: Config, *, download: bool = True) -> SplitData:
+    """The two parts of the split, or no prior data and everything."""
+    with processes.in_turn():
+        data = load(config.data, "train", folder=config.data_folder or None, download=download)
+        if config.prior_data:
+            other = load(config.prior_data, "train", folder=config.data_folder or None, download=download)
+            if (other.shape, other.classes) != (data.shape, data.classes):
+                raise InvalidInput(
+                    f"the prior data have examples of shape {list(other.shape)} and {other.classes} classes, and the "
+                    f"training data {list(data.shape)} and {data.classes}: they must be alike"
+                )
+            for what in ("class_names", "feature_names"):
+                theirs, ours = getattr(other, what), getattr(data, what)
+                if theirs and ours and theirs != ours:
+                    named = what.replace("_", " ")
+                    order = " in the same order" if sorted(theirs) == sorted(ours) else ""
+                    raise InvalidInput(f"the {named} of the prior data are not those of the training data{order}")
+            return SplitData(other, data)
+    if not config.learns_prior:
+        return SplitData(None, data)
+    return SplitData(*split(data, config.prior_fraction, config.seed))
+
+
+def test_data(config: Config, shape: tuple[int, ...], *, download: bool = True) -> Data | None:
+    """The test part, if the dataset has one."""
+    try:
+        with processes.in_turn():
+            data = load(config.data, "test", folder=config.data_folder or None, download=download)
+    except MissingData:
+        return None
+    if data.shape != shape:
+        raise InvalidInput(f"a test example has shape {list(data.shape)}, and a training example {list(shape)}")
+    return data

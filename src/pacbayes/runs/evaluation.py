@@ -1,0 +1,32 @@
+"""What is measured beside a certificate, and the record of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pacbayes.certificates.records import record_of
+from pacbayes.errors import RunError
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Numbers to set beside a certificate; none of them enters it."""
+
+    test_error: float | None
+    """Of the certified predictor."""
+    test_error_sd: float | None
+    """Over the draws, of which a single network has none, and a vote for each example one."""
+    test_draws: int
+    test_examples: int
+    holdout_bound: float | None
+    """The prior's Clopper-Pearson bound on the bound data, at the certificate's confidence; learnt priors only."""
+
+    @classmethod
+    def from_json(cls, content: bytes, source: str) -> Evaluation:
+        """The evaluation in a file, which may be anybody's."""
+        refusal = f"{source} is damaged, it is not an evaluation: make it again with 'pacbayes certify'"
+        found = record_of(cls, content, refusal)
+        rates = (found.test_error, found.test_error_sd, found.holdout_bound)
+        if not all(rate is None or 0 <= rate <= 1 for rate in rates) or min(found.test_draws, found.test_examples) < 0:
+            raise RunError(f"{refusal}: a number is out of its range")
+        return found
