@@ -1,4 +1,4 @@
-"""One thread: the tensors here are small, and several test processes share the machine."""
+"""What all tests share: one thread (tensors are small, and processes share the machine), torchrun, an experiment."""
 
 import os
 import subprocess
@@ -61,3 +61,33 @@ def torchrun(torchrun_command: Callable[..., list[str]], torchrun_environment: d
         return Ended(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+TINY = """
+title = "A trial"
+source = "table 0"
+draws = 200
+test_draws = 3
+[base]
+data = "digits"
+model = "mlp"
+prior = "data-free"
+[base.posterior]
+momentum = 0.5
+[schedules.paper.posterior]
+schedule = "2@0.005, 1@0.0001"
+[schedules.short.posterior]
+epochs = 1
+[[rows]]
+row = "G invKL"
+paper = { risk_bound = 0.5 }
+[[rows]]
+row = "S lbd"
+posterior = { method = "S", objective = "lbd", kappa = 0.5 }
+"""
+
+
+@pytest.fixture
+def tiny_text() -> str:
+    """The file of an experiment whose rows train in a second."""
+    return TINY

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pacbayes.cli.terminal import tell
+from pacbayes.certificates.wording import rounded_up
+from pacbayes.cli.terminal import print_lines, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.experiments import Experiment, Row, experiments, referred, reproduce_affine, write_tables
 from pacbayes.experiments import reproduce as reproduce_rows
+from pacbayes.experiments.results import read_results
 
 
 def reproduce(
     experiment: Annotated[str | None, typer.Argument(metavar="ID", help="Which one; --list shows them.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show the experiments and their rows.")] = False,
+    show: Annotated[
+        bool, typer.Option("--list", help="Show the experiments; with ID its rows, and which have results.")
+    ] = False,
     tables: Annotated[
         bool, typer.Option("--tables", help="Write results/README.md and its figures from the result files.")
     ] = False,
@@ -47,14 +51,15 @@ def reproduce(
     if tables:
         print(f"Written: {write_tables(known, results)}")
         return
-    if show or experiment is None:
-        for item in known.values():
-            print(f"{item.name}: {item.title} ({item.source}), {len(item.rows)} rows")
-            print(f"    {', '.join(item.rows[:20])}{', …' if len(item.rows) > 20 else ''}")
+    if experiment is None:
+        _list_experiments(known, results)
         return
     if experiment not in known:
         raise InvalidInput(f"there is no experiment {experiment!r}: choose one of {', '.join(known)}")
     chosen = known[experiment]
+    if show:
+        _list_rows(known, chosen, results)
+        return
     names = list(dict.fromkeys(name.strip() for name in rows.split(","))) if rows else list(chosen.rows)
 
     def configured(of: Experiment, name: str) -> Row:
@@ -72,3 +77,29 @@ def reproduce(
     wanted = [configured(*pair) for pair in pairs]
     reproduce_rows(wanted, work, results, concurrent=concurrent, say=tell)
     print(f"Results: {', '.join(sorted({f'{results / row.experiment}.jsonl' for row in wanted}))}")
+
+
+def _list_experiments(known: dict[str, Experiment], results: Path) -> None:
+    wide = max(map(len, known), default=0)
+    for item in known.values():
+        print_lines(f"{item.name:<{wide}}  {item.title} ({item.source})", hanging=wide + 2)
+        with_results = sum(bool(_found(known, item, row, results)) for row in item.rows)
+        print(f"{'':<{wide}}  {with_results} of {len(item.rows)} rows have results")
+
+
+def _list_rows(known: dict[str, Experiment], chosen: Experiment, results: Path) -> None:
+    wide = max(map(len, chosen.rows))
+    for row in chosen.rows:
+        print(f"{row:<{wide}}  {'; '.join(_found(known, chosen, row, results)) or 'not run'}")
+
+
+def _found(known: dict[str, Experiment], of: Experiment, row: str, results: Path) -> list[str]:
+    """The results of a row; of one of table 3, those of the row that it is about."""
+    if of.kind == "headline":
+        of, row = referred(known, of, row)
+    records = [record for record in read_results(results / f"{of.name}.jsonl") if record["row"] == row]
+    return [f"{_value(record)} ({record['schedule']}, seed {record['seed']})" for record in records]
+
+
+def _value(record: dict[str, Any]) -> str:
+    return rounded_up(record["risk_bound"], 4) if "risk_bound" in record else "run"
