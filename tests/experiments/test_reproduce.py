@@ -230,6 +230,15 @@ def test_a_row_that_fails_does_not_stop_the_others(tiny, tmp_path):
     assert sum(line.startswith("failed: ") for line in said) == 1
 
 
+def test_a_long_stage_says_how_long_it_will_take(tiny, tmp_path):
+    row = tiny.configured("G invKL", "paper", 0, "cpu").with_options({"posterior": {"schedule": "30@0.005"}})
+    said: list[str] = []
+    reproduce([row], tmp_path / "work", tmp_path, say=said.append)
+    stages = [line for line in said if "posterior" in line]
+    assert [line.split("posterior ")[1].split(",")[0] for line in stages] == [f"{n}/30" for n in (2, 6, 12, 18, 24, 30)]
+    assert all("min left" in line for line in stages[:-1]) and "left" not in stages[-1]
+
+
 HOLDOUT = """
 title = "Small posteriors and their priors"
 source = "a test"

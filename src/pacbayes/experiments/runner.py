@@ -165,9 +165,17 @@ def _seconds_so_far(run: RunFolder) -> float:
 
 
 def _watch(label: str, say: Say) -> Watch:
+    """A line after two epochs of each stage, the first of which may have had to compile, and after each fifth of it."""
+    last = time.monotonic()
+
     def watch(stage: str, total: int, epoch: Any) -> None:
-        if (epoch.epoch + 1) % max(1, total // 5) == 0:
-            say(f"{label}: {stage} {epoch.epoch + 1}/{total}, risk {epoch.risk:.4f}, bound {epoch.bound:.4f}")
+        nonlocal last
+        took, last = time.monotonic() - last, time.monotonic()
+        done = epoch.epoch + 1
+        if done != 2 and done % max(1, total // 5):
+            return
+        left = f", about {took * (total - done) / 60:.1f} min left" if done < total else ""
+        say(f"{label}: {stage} {done}/{total}, risk {epoch.risk:.4f}, bound {epoch.bound:.4f}{left}")
 
     return watch
 
