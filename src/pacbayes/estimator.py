@@ -21,13 +21,13 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from pacbayes.bounds.deltas import check_deltas
+from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.certificates import certify, formulas_of, holdout_bound
 from pacbayes.certificates.monte_carlo import check_draws
 from pacbayes.checks import check_number
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.arrays import as_inputs
 from pacbayes.data.labels import refuse_missing
-from pacbayes.data.splits import MIN_BOUND_EXAMPLES
 from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput
 from pacbayes.fitted import holds_a_fitted_one
@@ -169,7 +169,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         net = self._new_network(data, derived_seed(seed, _START))
         if len(prior_rows):
             # A prior may come about in any way: too few examples for a stage of training are used several times.
-            rows = np.resize(prior_rows, max(len(prior_rows), MIN_BOUND_EXAMPLES))
+            rows = np.resize(prior_rows, max(len(prior_rows), SMALLEST_M))
             pretraining, training = (
                 stage and replace(stage, seed=derived_seed(seed, _PRIOR, i))
                 for i, stage in enumerate((pretraining, training))
@@ -178,7 +178,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         self.network_, self.certificate_, self.holdout_bound_ = net, None, None
         if not len(bound_rows):
             warnings.warn(
-                f"{len(labels)} examples are too few for a certificate, which needs {MIN_BOUND_EXAMPLES} bound data: "
+                f"{len(labels)} examples are too few for a certificate, which needs {SMALLEST_M} bound data: "
                 "certificate_ is None",
                 stacklevel=2,
             )
@@ -278,7 +278,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if not 0 <= self.prior_fraction < 1:
             raise InvalidInput(f"prior_fraction must be 0 or more and below 1, and is {self.prior_fraction!r}")
         cut = round(self.prior_fraction * examples)
-        if examples - cut < MIN_BOUND_EXAMPLES:
+        if examples - cut < SMALLEST_M:
             return everything, nothing
         return split_indices(examples, self.prior_fraction, seed) if cut else (nothing, everything)
 

@@ -369,6 +369,16 @@ def test_the_comparison(trained):
         compare_bounds(certify(net, data, predictor="single"))
 
 
+def test_the_comparison_has_no_limits_that_the_counts_do_not_allow(trained):
+    net, data, _ = trained
+    limits = {"one-sided limit", "binomial limit"}
+    shared = certify(net, data, bound="best", sampling="shared", draws=50, seed=1)
+    computed = certify(frozen_net(), data, bound="best", sampling="exact")
+    for issued, there in ((shared, {"one-sided limit"}), (computed, set())):
+        bounds = compare_bounds(issued)
+        assert bounds.keys() & limits == there and bounds["best, all together"] == issued.risk_bound
+
+
 def test_exact_errors_are_whole_numbers_and_not_below():
     net, data = frozen_net(), gaussian_data(20)
     mean, variance, _ = net.exact_moments(data.x)

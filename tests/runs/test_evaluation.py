@@ -26,6 +26,8 @@ def test_an_evaluation_may_be_missing_or_partial(tmp_path: Path):
         "null",
         '{"test_error": 2, "test_error_sd": 0, "test_draws": 1, "test_examples": 1, "holdout_bound": null}',
         '{"test_error": NaN, "test_error_sd": 0, "test_draws": 1, "test_examples": 1, "holdout_bound": null}',
+        '{"test_error": 0, "test_error_sd": 0, "test_draws": -1, "test_examples": 1, "holdout_bound": null}',
+        f'{{"test_error": 0, "test_error_sd": 0, "test_draws": {10**400}, "test_examples": 1, "holdout_bound": null}}',
         '{"test_error": "<b>", "test_error_sd": 0, "test_draws": 1, "test_examples": 1, "holdout_bound": null}',
         '{"test_error": 0, "test_error_sd": 0, "test_draws": "1", "test_examples": 1, "holdout_bound": null}',
     ],

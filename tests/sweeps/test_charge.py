@@ -25,7 +25,7 @@ OTHERS = {
 NEITHER = {"data", "data_folder", "device", "priors", "posterior.delta"}
 
 
-def all_nested() -> set[str]:
+def all_options() -> set[str]:
     own = {item.name for item in fields(Config)} - {"ordinary", "pretraining", "prior_training", "posterior"}
     own |= {f"ordinary.{item.name}" for item in fields(Ordinary) if item.name != "seed"}
     stages = ("pretraining", "prior_training", "posterior")
@@ -33,9 +33,9 @@ def all_nested() -> set[str]:
 
 
 def test_every_option_is_free_or_charged_or_refused():
-    free = {name for name in all_nested() if posterior_side(name)}
+    free = {name for name in all_options() if posterior_side(name)}
     assert free == {f"posterior.{name}" for name in OTHERS}
-    for name in all_nested() - free:
+    for name in all_options() - free:
         axes = {name: ("a", "b", "c")}
         if name in NEITHER:
             with pytest.raises(InvalidInput, match="cannot be an axis"):

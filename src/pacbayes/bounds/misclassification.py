@@ -63,7 +63,7 @@ def misclassification_probability(
 
     outputs = _Outputs.of(mean, variance, labels)
     if method == "closed-form":
-        return _closed_form(outputs)
+        return _closed_form(outputs.gap, variance)
     if method == "quadrature":
         return _quadrature(outputs, nodes or (64 if classes <= 100 else 96))
     if normals is None:
@@ -89,9 +89,9 @@ class _Outputs(NamedTuple):
         return cls(mean.gather(-1, y) - mean, deviation, deviation.gather(-1, y), is_label)
 
 
-def _closed_form(outputs: _Outputs) -> Tensor:
+def _closed_form(gap: Tensor, variance: Tensor) -> Tensor:
     """Two classes: ``P(F_y < F_i) = Phi((M_i - M_y) / sqrt(V_y + V_i))``."""
-    return _ndtr(-outputs.gap.sum(-1) / outputs.deviation.square().sum(-1).sqrt())
+    return _ndtr(-gap.sum(-1) / variance.sum(-1).clamp_min(_VARIANCE_FLOOR).sqrt())
 
 
 def _l1(outputs: _Outputs, normals: Normals, samples: int) -> Tensor:

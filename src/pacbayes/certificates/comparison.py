@@ -13,26 +13,27 @@ def compare_bounds(certificate: Certificate) -> dict[str, float]:
     """The paper's bound, each improvement alone, and all together, from the counts of a randomised certificate.
 
     Each is at the certificate's confidence as if it were the only one. The least of them, picked after the fact, is no
-    certificate: that is what ``best`` pays for.
+    certificate: that is what ``best`` pays for. A Monte-Carlo limit that the counts do not allow has no row.
     """
     if certificate.predictor != "randomised" or certificate.profile_kl is None:
         raise InvalidInput("the comparison needs the record of a randomised classifier, with its profile KL and C")
-    tightest = "one-sided" if certificate.unit > 1 or certificate.sampling == "shared" else "clopper-pearson"
-    none = certificate.limit == "none"
-    limits = {} if none else {"one-sided limit": ("invKL", "one-sided")}
-    if not none and tightest == "clopper-pearson":
-        limits["binomial limit"] = ("invKL", tightest)
+    if certificate.limit == "none":
+        paper, others = "none", {}
+    else:
+        paper, others = "two-sided", {"one-sided limit": "one-sided", "binomial limit": "clopper-pearson"}
+        if certificate.unit > 1 or certificate.sampling == "shared":
+            del others["binomial limit"]
     rows = {
-        "the paper's": ("invKL", "two-sided"),
-        **limits,
-        "exact constant": ("exact", "two-sided"),
-        "Catoni": ("catoni", "two-sided"),
-        "prior's scale": ("invKL+profile", "two-sided"),
-        "best, all together": ("best", tightest),
+        "the paper's": ("invKL", paper),
+        **{name: ("invKL", limit) for name, limit in others.items()},
+        "exact constant": ("exact", paper),
+        "Catoni": ("catoni", paper),
+        "prior's scale": ("invKL+profile", paper),
+        "best, all together": ("best", [paper, *others.values()][-1]),
     }
     evidence = certificate.evidence()
     return {
-        name: float(replace(evidence, bound=bound, limit="none" if none else limit).derived()["risk_bound"])
+        name: float(replace(evidence, bound=bound, limit=limit).derived()["risk_bound"])
         for name, (bound, limit) in rows.items()
     }
 

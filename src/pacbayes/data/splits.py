@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.checks import check_number, plain
 from pacbayes.data.arrays import as_data
 from pacbayes.data.dataset import Data
 from pacbayes.errors import InvalidInput
 from pacbayes.seeds import check_seed
-
-# The concentration inequality behind the bounds (Maurer 2004) asks for m >= 8.
-MIN_BOUND_EXAMPLES = 8
 
 
 def split(data: Any, fraction: float, seed: int = 0) -> tuple[Data, Data]:
@@ -33,10 +31,9 @@ def split_indices(m: int, fraction: float, seed: int) -> tuple[np.ndarray, np.nd
     cut = round(fraction * m)
     if cut == 0:
         raise InvalidInput(f"a fraction of {fraction} of {m} examples leaves no prior data")
-    if m - cut < MIN_BOUND_EXAMPLES:
+    if m - cut < SMALLEST_M:
         raise InvalidInput(
-            f"a fraction of {fraction} of {m} examples leaves {m - cut} for the bound; "
-            f"it needs {MIN_BOUND_EXAMPLES} or more"
+            f"a fraction of {fraction} of {m} examples leaves {m - cut} for the bound; it needs {SMALLEST_M} or more"
         )
     order = permutation(m, seed)
     return order[:cut], order[cut:]

@@ -24,9 +24,10 @@ class Evaluation:
     @classmethod
     def from_json(cls, content: bytes, source: str) -> Evaluation:
         """The evaluation in a file, which may be anybody's."""
-        refusal = f"{source} is damaged, it is not an evaluation: make it again with 'pacbayes certify'"
+        refusal = f"{source} is damaged (make it again with 'pacbayes certify')"
         found = record_of(cls, content, refusal)
         rates = (found.test_error, found.test_error_sd, found.holdout_bound)
-        if not all(rate is None or 0 <= rate <= 1 for rate in rates) or min(found.test_draws, found.test_examples) < 0:
+        counts = (found.test_draws, found.test_examples)
+        if not all(rate is None or 0 <= rate <= 1 for rate in rates) or not all(0 <= n < 2**53 for n in counts):
             raise RunError(f"{refusal}: a number is out of its range")
         return found

@@ -21,7 +21,7 @@ from pacbayes.runs.data import SplitData, training_data
 from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.history import Chain, chain_start, read_chain, read_epochs
 from pacbayes.runs.networks import new_network, parameters_of
-from pacbayes.runs.weights import bytes_of_weights, read_weights
+from pacbayes.runs.weights import bytes_of_weights, checked_weights, read_weights
 from pacbayes.training import Epoch
 
 # The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
@@ -180,9 +180,10 @@ class RunFolder:
         """The weights of the one network that the certificate is for, if it is for one."""
         if certificate.predictor != "single":
             return None
-        if sha256(self.read("single.safetensors")) != certificate.single_fingerprint:
+        content = self.read("single.safetensors")
+        if sha256(content) != certificate.single_fingerprint:
             raise RunError(f"{self.weights_file('single')} is not the network that the certificate is for")
-        return self.weights("single")
+        return checked_weights(content, "single.safetensors")
 
     def certificate(self) -> Certificate:
         """The certificate; its shape is checked here, its arithmetic by its own ``check``."""
@@ -215,9 +216,7 @@ class RunFolder:
     def weights(self, which: str) -> dict[str, Tensor]:
         """The tensors of a weight file."""
         name = f"{which}.safetensors"
-        content = self.read(name)
-        bytes_of_weights(content, name)
-        return read_weights(content, name)
+        return checked_weights(self.read(name), name)
 
     def network(self, device: str | None = None) -> StochasticNetwork:
         """The trained network: posterior and prior from their files, on the run's device or another."""
