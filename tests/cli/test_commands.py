@@ -15,7 +15,6 @@ from typer.main import get_command
 import pacbayes as pb
 from pacbayes.certificates import Certificate
 from pacbayes.cli.app import app
-from pacbayes.cli.certify import certify_and_show
 from pacbayes.data import load
 from pacbayes.errors import RunError
 from pacbayes.runs import Config, RunFolder
@@ -363,16 +362,40 @@ def test_an_expected_risk_fixes_c_with_the_prior(tmp_path, pacbayes_main, tiny):
     assert pacbayes_main("verify", path).status == 0
 
 
-def test_an_interruption_after_the_certificate_says_that_it_counts(run, monkeypatch, capsys):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
 
+
+def test_an_interruption_after_the_certificate_says_that_it_counts(run, monkeypatch, pacbayes_main):
     for name, issued in (("certify", False), ("holdout_bound", True)):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr(f"pacbayes.runs.certify.{name}", interrupted)
-            certify_and_show(RunFolder.open(run), draws=50, test_draws=2)
-        said = capsys.readouterr().err
-        assert "interrupted" in said and ("a certificate was issued, and counts" in said) == issued
+            result = pacbayes_main("certify", run, "--draws", 50, "--test-draws", 2)
+        assert result.status == 130 and "interrupted" in result.err
+        assert ("a certificate was issued, and counts" in result.err) == issued
+
+
+def test_an_interrupted_verification_shows_what_it_has_checked(run, monkeypatch, pacbayes_main):
+    assert pacbayes_main("certify", run, "--draws", 50, "--test-draws", 2).status == 0
+    monkeypatch.setattr("pacbayes.runs.verify_data.recount", interrupted)
+    result = pacbayes_main("verify", run, "--recompute")
+    assert result.status == 130 and result.err.endswith("interrupted\n")
+    assert "passed         KL" in result.out and "Monte Carlo" not in result.out
+
+
+def test_a_run_that_is_not_finished_says_how_to_go_on(monkeypatch, pacbayes_main, data_file, tmp_path, tiny):
+    data, path = data_file(tmp_path / "data.npz"), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("pacbayes.runs.train.start_journal", interrupted)
+        assert pacbayes_main("train", "--data", data, "--out", path, *tiny).status == 130
+    result = pacbayes_main("verify", path)
+    assert result.status == 1 and result.out.splitlines()[1:] == ["1 failed"]
+    assert f"not finished. It goes on with pacbayes train --resume --out {path}" in result.out
+    assert pacbayes_main("train", "--resume", "--out", path).status == 0
+    # Nobody can vouch for a finished run whose journal is gone, and training has nothing left to do.
+    (path / "journal.jsonl").unlink()
+    result = pacbayes_main("certify", path)
+    assert result.status == 1 and "cannot be made again" in result.err and "--resume" not in result.err
 
 
 @pytest.mark.parametrize(("rate", "words"), [(0.002, "epoch"), (1e-30, "The posterior is the prior")])

@@ -93,6 +93,7 @@ def test_each_stage_has_a_seed_of_its_own_whatever_else_is_trained():
         ('[posterior]\nobjective = "kl"', "objective 'kl'"),
         ('[posterior]\nmethod = "CE"', "CE is for pretraining"),
         ('[prior_training]\nmethod = "CE"', "CE is for pretraining"),
+        ('[posterior]\nkeep = "last"\naveraged = 2', "averaged weights are for priors"),
         ('[pretraining]\nmethod = "G"', "method CE"),
         ("posterior = 3", "posterior"),
         ('pretraining = "no"', "pretraining"),

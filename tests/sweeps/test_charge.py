@@ -22,7 +22,7 @@ OTHERS = {
     "keep": "last", "evaluate": "running",
 }  # fmt: skip
 # They have no value of their own in a sweep.
-NEITHER = {"data", "data_folder", "device", "priors", "posterior.delta"}
+NEITHER = {"data", "data_folder", "device", "priors", "posterior.delta", "posterior.averaged"}
 
 
 def all_options() -> set[str]:

@@ -30,6 +30,7 @@ CASES = {
     "lbd": {"objective": "lbd", "epochs": 3, "rate": 0.05},
     "best early": {"epochs": 5, "rate": 0.4, "schedule": "constant"},
     "running, last": {"epochs": 4, "rate": 0.1, "evaluate": "running", "keep": "last", "estimator": "L1", "samples": 5},
+    "averaged": {"objective": "ERM", "epochs": 5, "rate": 0.1, "averaged": 3},
     "pre-training": {"method": "CE", "epochs": 4, "rate": 0.1, "dropout": 0.5, "keep": "last"},
 }
 

@@ -149,6 +149,19 @@ def test_the_epoch_that_is_kept(keep, blobs, small_net):
     assert torch.equal(net.rho, weights[history.kept][1])
 
 
+@pytest.mark.parametrize("averaged", [1, 4, 6])
+def test_the_mean_of_the_last_epochs(averaged, blobs, small_net):
+    net, weights = small_net(), []
+    history = fit(
+        net, blobs(48), objective="ERM", epochs=6, rate=0.3, schedule="constant", averaged=averaged,
+        callback=lambda epoch: weights.append((net.mean.detach().clone(), net.rho.detach().clone())),
+    )  # fmt: skip
+    assert history.kept == 5
+    for found, all_of in zip((net.mean, net.rho), zip(*weights, strict=True), strict=True):
+        torch.testing.assert_close(found.detach(), torch.stack(all_of[-averaged:]).mean(0))
+    assert not torch.equal(weights[0][0], weights[5][0])
+
+
 @pytest.mark.parametrize("method", ["G", "S"])
 def test_the_recorded_numbers_are_those_of_the_weights(method, blobs, small_net, average_risk):
     problem, net = blobs(64, 3), small_net(3, hidden=0)

@@ -58,6 +58,7 @@ def test_schedules_that_are_none(text):
         ("kappa", -1.0), ("kappa", math.nan), ("kappa", math.inf),
         ("delta", 0.0), ("delta", 1.0), ("delta", -0.1), ("delta", 1.1), ("delta", math.nan),
         ("epochs", 0), ("epochs", -1), ("batch_size", 0), ("samples", 0), ("seed", -1), ("seed", 2**63),
+        ("averaged", -1), ("averaged", 3),
     ],
 )  # fmt: skip
 def test_values_outside_their_domain_are_refused_by_name(name, value):
@@ -81,6 +82,13 @@ def test_choices_are_named():
         Settings(objective="kl")
     with pytest.raises(InvalidInput, match="'learning_rate'.*objective.*rate"):
         Settings.of(learning_rate=0.1)
+
+
+def test_no_more_epochs_are_averaged_than_there_are():
+    assert Settings(objective="ERM", epochs=6, averaged=6).averaged == 6
+    for options in ({"epochs": 6}, {"schedule": "2@0.1, 4@0.01"}):
+        with pytest.raises(InvalidInput, match="from 0 to 6, .*it is 7"):
+            Settings.of(objective="ERM", averaged=7, **options)
 
 
 def test_edges_that_are_allowed():

@@ -13,6 +13,7 @@ from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.certify import divergences
 from pacbayes.certificates.classes import ClassCertificate
 from pacbayes.certificates.monte_carlo import (
+    Progress,
     confusion_counts,
     exact_errors,
     independent_errors,
@@ -114,7 +115,12 @@ def smaller_divergences(
 
 
 def recount(
-    certificate: Certificate, net: StochasticNetwork, data: Data, seed: int, single: dict[str, Tensor] | None = None
+    certificate: Certificate,
+    net: StochasticNetwork,
+    data: Data,
+    seed: int,
+    single: dict[str, Tensor] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, tuple[int, int, float]]:
     """Each count as (recorded, found, how far apart right ones may be): with fresh draws where there are any."""
     c = certificate
@@ -129,15 +135,15 @@ def recount(
         # Another machine's features differ in their last digits.
         return {"errors": (c.errors, exact_errors(net, data), 1e-4 * c.errors)}
     if c.sampling == "shared":
-        counts = torch.tensor(shared_errors(net, data, c.draws, seed), dtype=torch.float64)
+        counts = torch.tensor(shared_errors(net, data, c.draws, seed, progress), dtype=torch.float64)
         # What few draws say of their spread is little: one whole pass is added to it.
         spread = math.sqrt(2 * (len(counts) * float(counts.var()) + len(data) ** 2)) if len(counts) > 1 else math.inf
         return {"errors": (c.errors, int(counts.sum()), 5 * spread)}
     if c.predictor == "majority":
         names = ("errors", "pair_errors", "vote_errors")
-        found = dict(zip(names, vote_errors(net, data, c.voters, c.draws, seed), strict=True))
+        found = dict(zip(names, vote_errors(net, data, c.voters, c.draws, seed, progress), strict=True))
     else:
-        found = {"errors": independent_errors(net, data, c.draws, seed)}
+        found = {"errors": independent_errors(net, data, c.draws, seed, progress)}
     return {name: (getattr(c, name), count, allowance(getattr(c, name), count)) for name, count in found.items()}
 
 

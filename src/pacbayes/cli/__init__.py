@@ -28,6 +28,10 @@ def main() -> None:
     warnings.showwarning = _warn  # type: ignore[assignment]
     try:
         app()
+    except SystemExit as end:
+        if (interruption := _interruption(end)) is not None and processes.first():
+            print(f"interrupted{interruption}", file=sys.stderr)
+        raise
     except PacBayesError as error:
         _fail(str(error))
     except (MemoryError, torch.OutOfMemoryError):
@@ -49,6 +53,13 @@ def _warn(message: Warning | str, *_: object) -> None:
     if str(message) not in _warned and processes.first():
         _warned.add(str(message))
         print(printable(f"warning: {message}"), file=sys.stderr)
+
+
+def _interruption(end: BaseException | None) -> KeyboardInterrupt | None:
+    """What the end came from, if it was that."""
+    while end is not None and not isinstance(end, KeyboardInterrupt):
+        end = end.__cause__ or end.__context__
+    return end
 
 
 def _fail(message: str) -> NoReturn:

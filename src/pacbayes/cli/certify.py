@@ -12,7 +12,7 @@ from pacbayes.certificates.wording import percent
 from pacbayes.certificates.wording import table as lines_of
 from pacbayes.cli.options import DataPlace, Device, OptionalSeed, Run
 from pacbayes.cli.progress import fraction_bar
-from pacbayes.cli.terminal import print_lines, tell, together
+from pacbayes.cli.terminal import Interrupted, print_lines, together
 from pacbayes.errors import InvalidInput
 from pacbayes.runs import Evaluation, RunFolder, certify_run, certify_run_classes
 from pacbayes.runs.journal import read_journal
@@ -144,7 +144,7 @@ def certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evalu
             certificate, evaluation = certify_run(run, progress=progress, **options)
     except KeyboardInterrupt:
         if len(read_journal(run).risk_bounds()) > issued:
-            tell(f"but a certificate was issued, and counts: {run.certificate_file}")
+            raise Interrupted(f"; but a certificate was issued, and counts: {run.certificate_file}") from None
         raise
     sentence, _, numbers = str(certificate).partition("\n")
     print_lines(sentence)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from pacbayes.cli.terminal import errors
+from pacbayes.cli.terminal import Interrupted, errors
 from pacbayes.training import Epoch
 
 
@@ -36,7 +36,7 @@ class TrainingBar:
             self.bar.stop()
         if kind is KeyboardInterrupt:
             begun = self.folder is not None and (self.folder / "config.toml").is_file()
-            errors.print("interrupted" + "; the same command with --resume goes on" * begun, highlight=False)
+            raise Interrupted("; the same command with --resume goes on" if begun else "") from None
 
     def __call__(self, stage: str, total: int, epoch: Epoch) -> None:
         numbers = f"risk {epoch.risk:.4f}"
@@ -70,9 +70,5 @@ def fraction_bar(what: str) -> Iterator[FractionBar]:
         TextColumn(f"{what:<11}"), BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
         console=errors, disable=not errors.is_terminal,
     )  # fmt: skip
-    try:
-        with bar:
-            yield FractionBar(what, bar, bar.add_task(what, total=1.0))
-    except KeyboardInterrupt:
-        errors.print("interrupted", highlight=False)
-        raise
+    with bar:
+        yield FractionBar(what, bar, bar.add_task(what, total=1.0))

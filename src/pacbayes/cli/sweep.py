@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pacbayes.cli.terminal import errors, printable, tell
+from pacbayes.cli.terminal import Interrupted, errors, printable, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.files import in_shell
 from pacbayes.sweeps import LocalWorkers, Progress, RayWorkers, Specification, run_sweep
@@ -94,7 +94,7 @@ class _LiveTable:
         if errors.is_terminal:
             self.live.stop()
         if kind is KeyboardInterrupt:
-            errors.print(f"interrupted; 'pacbayes sweep {in_shell(self.folder)}' goes on", highlight=False)
+            raise Interrupted(f"; 'pacbayes sweep {in_shell(self.folder)}' goes on") from None
 
     def __call__(self, trials: Sequence[Progress]) -> None:
         rows = {each.trial.number: self._row(each) for each in trials}

@@ -32,6 +32,10 @@ def _spelt_out(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(SPELT_OUT, _spelt_out)
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interruption by somebody who has a word to say about what goes on from there."""
+
+
 @contextmanager
 def together() -> Iterator[None]:
     """The processes that torchrun started as one: only the first of them speaks."""

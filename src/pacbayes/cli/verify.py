@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pacbayes.cli.options import DataPlace, Run
+from pacbayes.cli.progress import fraction_bar
 from pacbayes.cli.terminal import print_lines
 from pacbayes.errors import RunError
-from pacbayes.runs import RunFolder, verify_run
+from pacbayes.runs import RunFolder, verification
 from pacbayes.runs.check import FAILED, PASSED
 
 
@@ -31,13 +33,16 @@ def verify(
     is passed, failed, or not checkable and why. Exit status 0 only if none failed, and with --recompute only if the
     count was repeated.
     """
-    checks = verify_run(RunFolder.open(run, finished=False), recompute=recompute, data=data, key=key, device=device)
-    for check in checks:
-        print_lines(f"{check.status:<14} {check.name:<22} {check.detail}", hanging=38)
+    folder, checks = RunFolder.open(run, finished=False), []
+    with fraction_bar("counting") if recompute else nullcontext() as progress:
+        for check in verification(folder, recompute=recompute, data=data, key=key, device=device, progress=progress):
+            checks.append(check)
+            print_lines(f"{check.status:<14} {check.name:<22} {check.detail}", hanging=38)
+            sys.stdout.flush()
     counts = Counter(check.status for check in checks)
     print("; ".join(f"{count} {status}" for status, count in counts.items()))
     if counts[FAILED]:
         sys.exit(1)
-    print_lines(f"What is certified: {RunFolder(run).certificate().sentence()}")
+    print_lines(f"What is certified: {folder.certificate().sentence()}")
     if recompute and not any((check.name, check.status) == ("Monte Carlo", PASSED) for check in checks):
         raise RunError("the count was not repeated, as --recompute asks: see above why")

@@ -8,7 +8,7 @@ from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.predict import predict_run
 from pacbayes.runs.signature import new_key, sign_run
 from pacbayes.runs.train import train_run, trained_network
-from pacbayes.runs.verify import verify_run
+from pacbayes.runs.verify import verification, verify_run
 
 __all__ = [
     "Check",
@@ -22,5 +22,6 @@ __all__ = [
     "sign_run",
     "train_run",
     "trained_network",
+    "verification",
     "verify_run",
 ]

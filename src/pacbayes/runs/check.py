@@ -28,4 +28,5 @@ def attempt(name: str, check: Callable[..., tuple[str, str]], *arguments: object
 def equal(recorded: str, found: str, what: str) -> tuple[str, str]:
     if recorded == found:
         return PASSED, f"{what} is the one recorded ({found[:16]})"
-    return FAILED, f"{what} gives {found[:16]}, and what was recorded is {recorded[:16] or 'nothing'}"
+    shown = 16 if found[:16] != recorded[:16] else None
+    return FAILED, f"{what} gives {found[:shown]}, and what was recorded is {recorded[:shown] or 'nothing'}"

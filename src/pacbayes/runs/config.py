@@ -110,6 +110,8 @@ class Config:
             stage = getattr(self, name)
             if stage is not None and stage.method == "CE":
                 raise InvalidInput(f"{name} takes method G or S; CE is for pretraining")
+        if self.posterior.averaged:
+            raise InvalidInput("averaged weights are for priors: of the posterior's epochs one is kept, and recorded")
 
     @property
     def learns_prior(self) -> bool:

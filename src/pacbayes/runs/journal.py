@@ -78,13 +78,16 @@ def certificates_issued(run: RunFolder) -> int:
         return 1
 
 
+def going_on(run: RunFolder) -> str:
+    return f"It goes on with pacbayes train --resume --out {in_shell(run.path)}"
+
+
 def read_journal(run: RunFolder) -> Journal:
     """The journal, if every line is what was written and follows from the one before."""
     if not (run.path / NAME).exists():
-        raise RunError(
-            f"{run.path / NAME} is missing: a run that was interrupted has none yet, and goes on with "
-            f"pacbayes train --resume --out {in_shell(run.path)}"
-        )
+        if run.weights_file("posterior").exists():
+            raise RunError(f"{run.path / NAME} is missing: it says what this run wrote, and cannot be made again")
+        raise RunError(f"{run.path / NAME} is missing: the run is not finished. {going_on(run)}")
     content = run.read(NAME)
     *texts, rest = content.decode("utf-8", "replace").split("\n")
     lines: list[Line] = []

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from pacbayes.certificates.audit import (
     network_faults,
     smaller_divergences,
 )
+from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.records import same
 from pacbayes.certificates.wording import rounded_up
 from pacbayes.devices import device_named
@@ -26,7 +28,7 @@ from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
 from pacbayes.runs.folder import FILES, RunFolder
 from pacbayes.runs.journal import NAME as JOURNAL
-from pacbayes.runs.journal import Journal, read_journal, singles_drawn
+from pacbayes.runs.journal import Journal, going_on, read_journal, singles_drawn
 from pacbayes.runs.networks import new_network
 from pacbayes.runs.signature import NAME as SIGNATURE
 from pacbayes.runs.signature import check_signature
@@ -36,24 +38,37 @@ HashOf = Callable[[str], str]
 """The SHA-256 of a file of the run, by its name; RunError where it cannot be read."""
 
 
-def verify_run(
+def verify_run(run: RunFolder, **options: Any) -> list[Check]:
+    """All checks of :func:`verification`, whose options it takes."""
+    return list(verification(run, **options))
+
+
+def verification(
     run: RunFolder,
     *,
     recompute: bool = False,
     data: str | None = None,
     key: Path | None = None,
     device: str = "cpu",
-) -> list[Check]:
-    """Recompute what can be recomputed from the folder, and from the data where they are at hand.
+    progress: Progress | None = None,
+) -> Iterator[Check]:
+    """Recompute what can be recomputed from the folder, and from the data where they are at hand: a check at a time.
 
     ``recompute`` repeats the Monte-Carlo count with fresh draws: without it the count itself is taken as recorded.
     ``key`` is the public key of the issuer, who must have signed the run.
     ``data`` is where the data are now, if not where config.toml says: a .npz or .csv file, or a folder with them.
+    ``progress`` is told the fraction of the count that is done.
     """
-    return [*_checks(run, recompute, data, device), *_signature(run, key)]
+    if not run.weights_file("posterior").exists() and not run.certificate_file.exists():
+        yield Check("training", FAILED, f"not finished. {going_on(run)}")
+        return
+    yield from _checks(run, recompute, data, device, progress)
+    yield from _signature(run, key)
 
 
-def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> Iterator[Check]:
+def _checks(
+    run: RunFolder, recompute: bool, data: str | None, device: str, progress: Progress | None
+) -> Iterator[Check]:
     hash_of = cache(lambda name: sha256(run.read(name)))
     device_named(device)  # a wrong name is no fault of the certificate
     yield from _folder(run, hash_of)
@@ -86,7 +101,7 @@ def _checks(run: RunFolder, recompute: bool, data: str | None, device: str) -> I
         yield Check("C", *_catoni(run.config(), certificate, net))
     if os.path.lexists(run.path / "classes.json"):
         yield attempt("classes", _classes, run, certificate, net)
-    yield from data_checks(run, certificate, net, data, recompute and not faults)
+    yield from data_checks(run, certificate, net, data, recompute and not faults, progress)
 
 
 # The folder, its journal and its history
@@ -106,7 +121,7 @@ def _folder(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     except PacBayesError as error:
         yield Check(JOURNAL, FAILED, str(error))
         return
-    yield Check("journal", PASSED, f"{len(journal.lines)} lines, each with the hash of the one before")
+    yield Check("journal", PASSED, f"{_lines(len(journal.lines))}, each with the hash of the one before")
     recorded = journal.files()
     present = [name for name in FILES if name != JOURNAL and (name in names or name in recorded)]
     checks = [attempt(name, _content, hash_of, name, recorded.get(name)) for name in present]
@@ -115,6 +130,10 @@ def _folder(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     else:
         yield Check("files", PASSED, f"{', '.join(present)}: each as it was written")
     yield _issued(journal)
+
+
+def _lines(count: int) -> str:
+    return f"{count} line{'s' * (count != 1)}"
 
 
 def _content(hash_of: HashOf, name: str, recorded: str | None) -> tuple[str, str]:
@@ -147,8 +166,8 @@ def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     if history.epochs != expected:
         yield Check("history", FAILED, f"its epochs are {history.epochs}, and those of config.toml {expected}")
     else:
-        lines = sum(expected.values())
-        yield Check("history", PASSED, f"{lines} lines, each with the hash of the one before, from config.toml on")
+        lines = _lines(sum(expected.values()))
+        yield Check("history", PASSED, f"{lines}, each with the hash of the one before, from config.toml on")
     yield attempt("prior in history", _weights, hash_of, "prior", history.prior_fingerprint)
     try:
         end = read_journal(run).lines[0].previous

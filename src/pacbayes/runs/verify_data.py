@@ -13,6 +13,7 @@ import torch
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.audit import ERROR_RATE, contradicted, contradicted_classes, recount
 from pacbayes.certificates.bound_data import copies_among, copies_of
+from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.wording import rounded_up
 from pacbayes.data import Data, split_indices
 from pacbayes.data.catalogue import find
@@ -31,7 +32,12 @@ _MOST_VISITS = 10**9
 
 
 def data_checks(
-    run: RunFolder, certificate: Certificate, net: StochasticNetwork | None, place: str | None, recompute: bool
+    run: RunFolder,
+    certificate: Certificate,
+    net: StochasticNetwork | None,
+    place: str | None,
+    recompute: bool,
+    progress: Progress | None,
 ) -> Iterator[Check]:
     try:
         config, recorded = run.config(), run.data_record()
@@ -54,7 +60,7 @@ def data_checks(
     if config.scales(found.source.shape) and found.prior_source is not None:
         yield attempt("scaling", _scaling, net, found.prior_source.take(found.prior))
     again = found.source.take(found.bound) if recompute else None
-    yield attempt("Monte Carlo", lambda: _count(certificate, net, again, run.single(certificate)))
+    yield attempt("Monte Carlo", lambda: _count(certificate, net, again, run.single(certificate), progress))
     if again is not None and os.path.lexists(run.path / "classes.json"):
         yield attempt("count of classes", _class_counts, run, net, again)
 
@@ -158,7 +164,11 @@ def _scaling(net: StochasticNetwork, prior_data: Data) -> tuple[str, str]:
 
 
 def _count(
-    certificate: Certificate, net: StochasticNetwork, data: Data | None, single: dict[str, torch.Tensor] | None
+    certificate: Certificate,
+    net: StochasticNetwork,
+    data: Data | None,
+    single: dict[str, torch.Tensor] | None,
+    progress: Progress | None,
 ) -> tuple[str, str]:
     if data is None:
         return OPEN, "the count was not repeated; --recompute does, where the arithmetic is right"
@@ -168,7 +178,7 @@ def _count(
         return FAILED, refuted
     if certificate.visits * certificate.voters > _MOST_VISITS:
         return OPEN, f"a count of more than {_MOST_VISITS} visits is not repeated"
-    counts = recount(certificate, net, data, fresh_seed(), single)
+    counts = recount(certificate, net, data, fresh_seed(), single, progress)
     wrong = [name for name, (recorded, found, allowed) in counts.items() if abs(found - recorded) > allowed]
     unit = certificate.unit
     shown = ", ".join(

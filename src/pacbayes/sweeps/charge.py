@@ -23,6 +23,7 @@ _REFUSED = {
     "device": "it is one for the whole sweep: give it in [base] or by --device",
     "priors": "the sweep counts them itself",
     "posterior.delta": "it is the delta of [certify], shared among the priors",
+    "posterior.averaged": "averaged weights are for priors",
 }
 
 

@@ -42,9 +42,10 @@ class Epoch:
     """B1 at this risk and penalty, kappa = 1: an estimate, not a certificate."""
     lam: float | None = None
     kept: int | None = None
-    """The epoch whose weights training would end with, were this the last; -1 for those that it began with."""
+    """The epoch whose weights training would end with, were this the last; -1 for those that it began with.
+    Of averaged weights, the last one's."""
     kept_bound: float | None = None
-    """The bound of those weights."""
+    """The bound of those weights; of averaged ones, the last one's."""
 
     def record(self) -> dict[str, Any]:
         """For a line of JSON: without what there is not, such as lambda."""
@@ -120,12 +121,13 @@ def fitting(
     stage = Stage(net, data, settings)
     engine = engine_for(stage)
     epochs: list[Epoch] = []
-    kept = _Kept(last=settings.keeps_last)
+    rates = learning_rates(settings)
+    kept = _Kept(last=settings.keeps_last, averaged_from=len(rates) - settings.averaged)
 
     def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
         epochs.extend(Epoch(**line) for line in note["epochs"])
         stage.load(tensors)
-        weights = {name: tensors.get(f"kept_{name}", tensors[name]) for name in _WEIGHTS}
+        weights = {name: tensors.get(f"kept_{name}", tensors[name]).to(stage.device) for name in _WEIGHTS}
         last = epochs[-1]
         if last.kept is None or last.kept_bound is None:
             raise KeyError
@@ -140,7 +142,6 @@ def fitting(
         if callback is not None:
             callback(epoch)
 
-    rates = learning_rates(settings)
     good = stage.state()
     if not epochs and not settings.keeps_last and settings.evaluate == "pass" and settings.kappa == 1:
         # The weights as they are: they cost nothing, and where the rate is too large they are the best.
@@ -162,7 +163,7 @@ def fitting(
         kept.offer(number, epoch.bound, good)
         epochs.append(replace(epoch, kept=kept.epoch, kept_bound=kept.bound))
         if checkpoint is not None and (checkpoint.due() or number + 1 == len(rates)):
-            tensors = good | ({f"kept_{name}": t for name, t in kept.weights.items()} if kept.epoch != number else {})
+            tensors = good | {f"kept_{name}": t for name, t in kept.weights.items() if t is not good[name]}
             note = {"of": identity, "epochs": [asdict(e) for e in epochs], "start_risk": kept.start_risk}
             checkpoint.save(tensors, note)
         if callback is not None:
@@ -180,15 +181,20 @@ _WEIGHTS = ("mean", "rho")
 
 @dataclass
 class _Kept:
-    """The weights that training ends with: of the least bound, the start's included, or the last."""
+    """The weights that training ends with: of the least bound, the start's included, or the last, or an average."""
 
     last: bool
+    averaged_from: int
+    """The first epoch whose weights the average has; all that come later are in it too."""
     epoch: int = -1
     bound: float = math.inf
     weights: dict[str, Tensor] = field(default_factory=dict)
     start_risk: float | None = None
 
     def offer(self, epoch: int, bound: float, state: dict[str, Tensor]) -> None:
+        if epoch > self.averaged_from:
+            share = 1 / (epoch - self.averaged_from + 1)
+            state = {name: self.weights[name].lerp(state[name], share) for name in _WEIGHTS}
         if self.last or not self.weights or bound < self.bound:
             self.take(epoch, bound, state)
 

@@ -73,6 +73,9 @@ class Settings:
     """Of the matrix products and convolutions in training: float32, or bf16 (a GPU's fast path)."""
     keep: str = "auto"
     """The epoch that is kept: "best" by the bound B1, "last", or "auto": the last where nothing is penalised."""
+    averaged: int = 0
+    """For priors that keep the last epoch: the mean of the weights after so many of the last epochs in its place
+    (Izmailov et al. 2018), which goes with a rate that stays large; 0 for none."""
     evaluate: str = "pass"
     """How an epoch's risk is known: "pass", a pass over the data at its end; "running", its batches' mean, free."""
     seed: int = 0
@@ -102,7 +105,12 @@ class Settings:
         if self.epochs > MOST_EPOCHS:
             raise InvalidInput(f"epochs must be at most {MOST_EPOCHS}, and is {self.epochs}")
         check_seed(self.seed)
-        learning_rates(self)
+        epochs = len(learning_rates(self))
+        if self.averaged and not (self.keeps_last and 0 < self.averaged <= epochs):
+            raise InvalidInput(
+                f"averaged is a number of last epochs, from 0 to {epochs}, and goes with keep = 'last'; "
+                f"it is {self.averaged}, and keep is {self.keep!r}"
+            )
 
     @classmethod
     def of(cls, **options: object) -> Settings:
