@@ -252,7 +252,7 @@ def test_the_best_bound_and_the_table(run, pacbayes_main):
 
 
 def test_a_single_network_and_its_predictions(run, pacbayes_main, tmp_path):
-    certify = ("certify", run, "--predictor", "single", "--bound", "best", "--test-draws", 2)
+    certify = ("certify", run, "--predictor", "single", "--bound", "best")
     assert pacbayes_main(*certify, "--seed", 3).status == 0
     first = Certificate.load(run / "certificate.json")
     labels = {pacbayes_main("predict", run, "digits", "--seed", seed).out for seed in (0, 1)}
@@ -274,7 +274,7 @@ def test_a_single_network_and_its_predictions(run, pacbayes_main, tmp_path):
 
 
 def test_a_majority_vote_and_its_predictions(run, pacbayes_main):
-    done = pacbayes_main("certify", run, "--predictor", "majority", "--voters", 3, "--draws", 800, "--test-draws", 2)
+    done = pacbayes_main("certify", run, "--predictor", "majority", "--voters", 3, "--draws", 800)
     assert done.status == 0 and "majority vote of 3 networks" in done.out
     done = pacbayes_main("predict", run, "digits")
     assert done.status == 0 and "majority vote" in done.err and len(done.out.splitlines()) == 361
@@ -285,7 +285,9 @@ def test_a_majority_vote_and_its_predictions(run, pacbayes_main):
 def test_classes_are_promised_for_no_other_predictor(predictor, run, pacbayes_main):
     """They are bounds of the randomised classifier: no page shows them beside another's certificate."""
     draws = ("--draws", 100, "--test-draws", 2)
-    of_predictor = draws if predictor == "majority" else draws[2:]
+    of_predictor = draws[:2] if predictor == "majority" else ()
+    ignored = pacbayes_main("certify", run, *draws[2:], "--predictor", predictor)
+    assert ignored.status == 1 and "--test-draws would be ignored" in ignored.err
     refused = pacbayes_main("certify", run, *of_predictor, "--predictor", predictor, "--classes")
     assert refused.status == 1 and "leave out --predictor" in refused.err
     shown = pacbayes_main("certify", run, *draws, "--classes")
@@ -322,7 +324,7 @@ def test_a_count_that_was_not_repeated_is_no_success(data_file, pacbayes_main, t
 def test_the_single_network_as_a_module(run, pacbayes_main, tmp_path):
     with pytest.raises(RunError, match="no certificate of a single network"):
         pb.load_single(run)
-    assert pacbayes_main("certify", run, "--test-draws", 2, "--predictor", "single").status == 0
+    assert pacbayes_main("certify", run, "--predictor", "single").status == 0
     x = load("digits").x[:50]
     labels = pb.load_single(run)(x).argmax(1)
     np.savez(tmp_path / "new.npz", x=x.numpy())

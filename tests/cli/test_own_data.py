@@ -51,13 +51,28 @@ def test_copied_rows_are_pointed_out_in_one_line(process, tmp_path, tiny):
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines, *lines[1:]]) + "\n")
     run = tmp_path / "run"
-    assert process("train", "--data", f"{file}#answer", "--out", run, *tiny).status == 0
+    trained = process("train", "--data", f"{file}#answer", "--out", run, *tiny)
+    # Before the time is spent, and once more where it counts.
+    assert trained.status == 0 and trained.err.count("warning: ") == 2, trained.err
     certified = process("certify", run, "--draws", 60, "--test-draws", 2)
     warned = [line for line in certified.err.splitlines() if "warning" in line.lower()]
     assert certified.status == 0 and len(warned) == 2 and all(w.startswith("warning: ") for w in warned), certified.err
     assert "Warning" not in certified.err
     verified = process("verify", run)
     assert verified.status == 0 and verified.out.count("not checkable  copies") == 2, verified.out
+    # Whoever reads no terminal reads of it too.
+    assert process("report", run).status == 0
+    for shown in ((run / "report.html").read_text("utf-8"), process("card", run).out, process("compare", run).out):
+        assert "there is no valid certificate" in " ".join(shown.split())
+
+
+def test_one_answer_for_all_that_does_better_is_shown(pacbayes_main, tmp_path, tiny):
+    run = tmp_path / "run"
+    data = f"{table(tmp_path / 'mine.csv', m=400, rare=12)}#answer"
+    assert pacbayes_main("train", "--data", data, "--out", run, *tiny).status == 0
+    certified = pacbayes_main("certify", run, "--draws", 400, "--test-draws", 2)
+    assert certified.status == 0 and "one answer always" in certified.out, certified.out
+    assert "Always answering with the most frequent class would err on" in pacbayes_main("card", run).out
 
 
 def test_an_imbalance_is_reported(pacbayes_main, tmp_path, tiny):

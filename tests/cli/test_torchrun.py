@@ -90,11 +90,11 @@ def test_trained_as_by_one_process(pacbayes_main, flags, whole, tmp_path):
             torch.testing.assert_close(together[name], value, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [("--classes",), ("--predictor", "majority", "--voters", 3)])
+@pytest.mark.parametrize("kind", [("--classes", "--test-draws", 50), ("--predictor", "majority", "--voters", 3)])
 def test_certificates_do_not_depend_on_the_number_of_processes(kind, pacbayes_main, torchrun, whole, tmp_path):
     """Whole visits and picked ones, votes, drawn networks, and classes: all files but for the time of issue."""
     found = []
-    options = ("--seed", 7, "--draws", 1234, "--test-draws", 50, *kind)
+    options = ("--seed", 7, "--draws", 1234, *kind)
     written = {"evaluation.json": ["trained", "certified", "evaluated"], "classes.json": ["classes certified"]}
     if "--classes" not in kind:
         del written["classes.json"]

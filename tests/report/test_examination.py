@@ -74,7 +74,8 @@ def test_data_that_are_not_at_hand_leave_the_rest_of_the_page(table_run, tmp_pat
     where = tmp_path / "moved.npz"
     Path(table_run.config().data).rename(where)
     try:
-        text = write_report(table_run).read_text("utf-8")
+        with pytest.warns(UserWarning, match="shows no examples: "):
+            text = write_report(table_run).read_text("utf-8")
         assert "Where it errs" not in text and "How the number is made up" in text
         assert "Where it errs" in write_report(table_run, data=str(where)).read_text("utf-8")
         # A place that was named must hold the data.

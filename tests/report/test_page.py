@@ -21,6 +21,9 @@ from pacbayes.training import Settings
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 HOSTILE = "</pre></style><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>'\"&"
 
+# These folders have no data beside them.
+pytestmark = pytest.mark.filterwarnings("ignore:the page shows no examples")
+
 
 class Page(HTMLParser):
     """Follows the nesting of the tags, and keeps the names, attributes and words."""

@@ -23,6 +23,9 @@ from pacbayes.runs.check import FAILED
 from pacbayes.runs.folder import FILES
 from pacbayes.runs.weights import bytes_of_weights, read_weights
 
+# What a page leaves out because of a damaged file is said in a warning.
+pytestmark = pytest.mark.filterwarnings("ignore:the page shows no examples")
+
 
 @pytest.fixture
 def whole(certified) -> RunFolder:

@@ -48,7 +48,8 @@ def test_a_grid_from_end_to_end(sweep_file, posterior_bounds, tmp_path):
     made = {trial["prior_fingerprint"] for trial in record["trials"]}
     assert len(made) == record["charge"]["priors"] == 2 and record["charge"]["delta_each"] == 0.0125
     assert record["best"]["risk_bound"] == result.certificate.risk_bound
-    assert "What was charged" in (tmp_path / "sweep" / "sweep.html").read_text("utf-8")
+    page = (tmp_path / "sweep" / "sweep.html").read_text("utf-8")
+    assert "What was charged" in page and "Plain hold-out bound: ≤" in page and "Test error: " in page
 
     # The training of a trial is that of its configuration by hand, its prior borrowed or not.
     sweep = Specification.read(file)

@@ -24,8 +24,6 @@ _SAMPLE, _COLUMNS, _NEVER = 500, 4096, 1e-12
 def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if data.repeats:
         raise InvalidInput("some of these data were taken twice: m would count examples that were never drawn")
-    if words := copies_among(data):
-        warnings.warn(words, stacklevel=3)
     seen = Seen([*net.prior_trained_on, *data.made_with])
     if seen.unnamed:
         raise InvalidInput(
@@ -37,13 +35,18 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
-    if words := copies_of(seen, data):
+    for words in doubts(seen, data):
         warnings.warn(words, stacklevel=3)
     check_examples(net, data.x)
     # As many as a count takes at a time: some models mix examples up only where there are many.
     many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)
     refuse_what_mixes_examples(net, many, min(8, len(many)))
     net.bounded = True
+
+
+def doubts(prior_data: Sequence[Data | Trace], data: Data) -> list[str]:
+    """What speaks against the data being independent draws that a prior with these data has not seen."""
+    return [words for words in (copies_among(data), copies_of(prior_data, data)) if words]
 
 
 def copies_among(data: Data) -> str | None:

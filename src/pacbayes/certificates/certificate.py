@@ -104,10 +104,11 @@ class Certificate:
             (
                 "certified risk",
                 f"<= {percent(self.risk_bound)}",
-                f"{rounded_up(self.risk_bound, 6)}, confidence {rounded_down(self.confidence):g}",
+                f"{rounded_up(self.risk_bound, 6)}, confidence {rounded_down(self.confidence):g}"
+                + "; it says nothing" * (self.risk_bound == 1),
             ),
             ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{how}{shown} {what} in {self.visits} visits"),
-            ("KL(Q‖P)", f"{self.kl:.4f}", "nats"),
+            ("KL(Q‖P)", f"{self.kl:.4f}", "nats" if self.kl else "nats: the posterior is the prior"),
             (
                 "penalty",
                 f"{self.penalty:.6f}",
@@ -118,13 +119,17 @@ class Certificate:
             rows.insert(2, ("  its upper limit", percent(self.empirical_risk_bound), f"{self.limit}, {draws}"))
         if self.log_ratio is not None:
             rows.insert(3, ("log dQ/dP", f"{self.log_ratio:.4f}", f"nats, of network {self.single_fingerprint[:16]}"))
-        if self.draw > 1:
+        if self.draw:
             share = draw_share(self.draw)
             rows.append(("network", f"number {self.draw}", f"drawn for a certificate: it has {share:.2g} of delta"))
         if self.priors > 1:
             rows.append(("chosen among", f"{self.priors:,}", "priors: each is charged delta divided by their number"))
         if len(self.parts) > 1:
-            others = ", ".join(f"{name} {percent(v)}" for name, v in self.parts.items() if name != self.part)
+            others = ", ".join(
+                f"{name} {percent(v) if v < 1 else 'says nothing'}"
+                for name, v in self.parts.items()
+                if name != self.part
+            )
             rows.append(("bound", self.part, f"the least of {len(self.parts)}, a choice that is paid for; {others}"))
         elif self.bound != "invKL":
             rows.append(("bound", self.part, "in place of the paper's invKL"))

@@ -88,8 +88,9 @@ def certify(
         ),
     ] = False,
     test_draws: Annotated[
-        int, typer.Option(min=1, help="Networks drawn for the test error's mean and deviation.")
-    ] = 1000,
+        int | None,
+        typer.Option(min=1, help="Networks drawn for the test error's mean and deviation. [default: 1000]"),
+    ] = None,
     seed: OptionalSeed = None,
     device: Device = None,
     data: DataPlace = None,
@@ -104,15 +105,20 @@ def certify(
             raise InvalidInput("--table compares bounds of the randomised classifier: leave out --predictor")
         if classes and predictor != "randomised":
             raise InvalidInput("--classes certifies the randomised classifier: leave out --predictor")
+        if test_draws is not None and predictor != "randomised":
+            raise InvalidInput("--test-draws would be ignored: it is for the randomised classifier")
         # An exact risk takes no draws; those of the classes are their own.
         apart = classes and sampling == "exact"
         certificate, evaluation = certify_and_show(
             folder, bound=bound or "invKL", predictor=predictor, voters=voters, draws=None if apart else draws,
             budget=_seconds(budget), delta=delta, mc_delta=None if apart else mc_delta, limit=limit, sampling=sampling,
-            test_draws=test_draws, seed=seed, device=device, data=data,
+            test_draws=test_draws or 1000, seed=seed, device=device, data=data,
         )  # fmt: skip
         if table:
-            print("\nFor the same counts; only the certificate is a promise:\n")
+            print(
+                "\nFor the same counts; only the certificate is a promise. On the right, what each takes away from the"
+            )
+            print("paper's bound, or adds to it, as a share of that; 'best' pays for its choice among several.\n")
             print(comparison_table(certificate, evaluation.holdout_bound))
         if classes:
             # As many as there was time for.
@@ -148,7 +154,7 @@ def certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evalu
         raise
     sentence, _, numbers = str(certificate).partition("\n")
     print_lines(sentence)
-    print_lines(f"{numbers}\n{_beside(evaluation)}", hanging=34)
+    print_lines(f"{numbers}\n{beside(certificate, evaluation)}", hanging=34)
     print(f"\nWritten: {run.certificate_file}")
     if run.certificate_file.name in before:
         gone = sorted(before - {path.name for path in run.own_files()})
@@ -157,7 +163,8 @@ def certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evalu
     return certificate, evaluation
 
 
-def _beside(evaluation: Evaluation) -> str:
+def beside(certificate: Certificate, evaluation: Evaluation) -> str:
+    """What is set beside a certificate, in lines like its own."""
     rows = []
     if evaluation.holdout_bound is not None:
         value = f"<= {percent(evaluation.holdout_bound)}"
@@ -170,4 +177,7 @@ def _beside(evaluation: Evaluation) -> str:
         rows.append(("test error", value, f"{spread}{evaluation.test_examples} test examples"))
     else:
         rows.append(("test error", "–", "there are no test data that can be used"))
+    if evaluation.near_constant(certificate.risk_bound):
+        value = f"{100 * (evaluation.constant_error or 0):.2f} %"
+        rows.append(("one answer always", value, "of the bound data are wrong by their most frequent class"))
     return lines_of(rows) + "\n"

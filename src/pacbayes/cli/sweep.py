@@ -13,9 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pacbayes.cli.certify import beside
 from pacbayes.cli.terminal import Interrupted, errors, printable, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.files import in_shell
+from pacbayes.runs import RunFolder
 from pacbayes.sweeps import LocalWorkers, Progress, RayWorkers, Specification, run_sweep
 from pacbayes.sweeps.results import ranked, shown
 from pacbayes.sweeps.runner import FILE
@@ -72,7 +74,8 @@ def sweep(
         )
     console = Console()
     (console if console.is_terminal else Console(width=400)).print(_table(result.columns(), result.rows()))
-    print(f"\n{result.certificate}\n\n{result.charge}\n")
+    evaluation = RunFolder(result.run).evaluation()
+    print(f"\n{result.certificate}\n{beside(result.certificate, evaluation)}\n{result.charge}\n")
     print(f"Best: {result.run}. Next: pacbayes verify {in_shell(result.run)}\nWritten: {folder / 'sweep.html'}")
 
 

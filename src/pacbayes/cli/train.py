@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes import processes
+from pacbayes.certificates.bound_data import doubts
 from pacbayes.cli.progress import TrainingBar
 from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.cli.terminal import print_lines, together
@@ -275,6 +277,8 @@ def _show(config: Config | None, data: SplitData) -> None:
         return
     whole, _ = data.bound.source or (data.bound, None)
     print_lines(whole.summary())
+    for words in doubts([data.prior] if data.prior is not None else [], data.bound):
+        warnings.warn(words, stacklevel=2)
     if config is not None and not config.scales(whole.shape) and float(whole.x[:1000].abs().max()) > 30:
         print("unscaled: inputs are far from size 1; divide them by constants that you know without looking at them")
 

@@ -157,7 +157,8 @@ def _numbers(cells: list[str], columns: list[str], line: int) -> np.ndarray:
         if not abs(value) <= _LARGEST:
             shown = f"holds {cell[:40]!r}, which is not a number that fits float32" if cell else "is empty"
             raise DataError(
-                f"line {line}, column {column!r} {shown}: every column but the label's must hold numbers. Words are "
-                "encoded by CertifiedClassifier(preprocessing=...) or before: see 'Your data' in docs/recipes.md"
+                f"line {line}, column {column!r} {shown}: every column but the label's must hold numbers. "
+                f"{'Encode words' if cell else 'Fill gaps'} by constants, or with what is fitted on the prior data "
+                "alone: CertifiedClassifier(preprocessing=...), see 'With scikit-learn' in docs/recipes.md"
             )
     return np.array(values, np.float32)

@@ -47,7 +47,7 @@ class Data:
         if self.classes < 2:
             raise InvalidInput(
                 f"classes must be at least 2, not {self.classes}; where not every class is among the labels, "
-                f"say how many there are with classes="
+                f"as_data(..., classes=) says how many there are"
             )
         if self.class_names and len(self.class_names) != self.classes:
             raise InvalidInput(f"{len(self.class_names)} class names for {self.classes} classes")
@@ -97,7 +97,9 @@ class Data:
             self._size(),
             f"classes: {', '.join(shares[:20])}{more}",
         ]
-        if max(counts) > 3 * min(counts):
+        if self.classes > 20 and len(self) < 4 * self.classes:
+            lines.append(f"{self.classes} classes for {len(self)} examples: are these the labels?")
+        elif max(counts) > 3 * min(counts):
             rarest = counts.index(min(counts))
             lines.append(
                 f"imbalanced: {names[rarest]} has {counts[rarest]} examples, and always answering "

@@ -21,9 +21,11 @@ def download(url: str, sha256: str, folder: Path) -> Path:
         raise DataError("downloading needs pooch: pip install pooch") from None
     try:
         return Path(pooch.retrieve(url, f"sha256:{sha256}", fname=PurePosixPath(url).name, path=folder))
-    # pooch raises ValueError for a wrong hash, and the errors of requests are OSErrors.
-    except (OSError, ValueError) as error:
+    except ValueError as error:  # a wrong hash
         raise DataError(f"downloading {url} failed: {error}") from error
+    except OSError as error:  # those of requests, too, whose words are many
+        why = str(error) if len(str(error)) < 200 else f"{type(error).__name__}; is there a network?"
+        raise DataError(f"downloading {url} failed: {why}") from error
 
 
 def unpack(archive: Path, names: Collection[str], folder: Path) -> None:

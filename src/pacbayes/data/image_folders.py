@@ -117,7 +117,7 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
                 raise _no_image(file)
             found.append((below.name, file))
     if not found:
-        raise DataError(f"{folder}: no images: it needs a folder for each class, with images in it")
+        raise DataError(f"{folder}: there are no images in it; training needs a folder for each class")
     return found
 
 

@@ -69,6 +69,7 @@ def model_card(run: RunFolder) -> str:
         *_table(("quantity", "value"), rows),
         "",
         "The test error and the plain hold-out bound stand beside the certificate, and are no part of it.",
+        *(f"**{_escaped(remark)}**" for remark in evaluation.remarks(certificate.risk_bound)),
         *(_classes(classes, run.class_names()) if classes else []),
         "",
         "## Data",
@@ -112,7 +113,8 @@ def _classes(classes: ClassCertificate, names: list[str]) -> list[str]:
     rows = [(_escaped(names[y]), f"{classes.m[y]:,}", f"≤ {percent(row[y])}") for y, row in enumerate(classes.bounds)]
     return [
         "",
-        f"With probability at least {classes.confidence()}, all of these hold at once:",
+        f"By draws and a confidence of their own, with probability at least {classes.confidence()}, all of these hold "
+        "at once:",
         "",
         *_table(("class", "bound examples", "answered wrongly"), rows),
     ]

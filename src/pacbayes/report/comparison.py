@@ -75,6 +75,7 @@ def warnings(runs: Sequence[Compared]) -> Iterator[str]:
     if len({(run.certificate.delta, run.certificate.mc_delta) for run in runs}) > 1:
         yield "The certificates have different confidences."
     for run in runs:
+        yield from (f"{run.name}: {remark}" for remark in run.evaluation.remarks(run.certificate.risk_bound))
         if run.issued > 1:
             yield f"{run.name}: the last of {run.issued} certificates; none holds if it was chosen by its result."
     if len(runs) > 1:

@@ -32,10 +32,10 @@ class Part:
 
 
 def decomposition(certificate: Certificate) -> tuple[Part, ...]:
-    """The four parts of ``risk_bound``, which add up to it:
+    """The parts of ``risk_bound``, which add up to it:
 
     - the empirical risk;
-    - the Monte-Carlo slack, ``empirical_risk_bound - empirical_risk``;
+    - the Monte-Carlo slack, ``empirical_risk_bound - empirical_risk``, where there were draws;
     - the gap that the log term alone adds, ``kl_inverse(empirical_risk_bound, log(2 sqrt(m)/delta)/m)`` less the
       above, or what other bounds have in its place, the factor of a majority vote included;
     - the gap that the KL adds to this: the rest.
@@ -52,16 +52,14 @@ def decomposition(certificate: Certificate) -> tuple[Part, ...]:
     # By the same formula: without the KL another one might be the least.
     without_kl = found["parts"].get(c.part, found["risk_bound"])
     # The inverse is exact to 1e-12, so that two equal levels may come in the wrong order.
-    levels = [0.0, c.empirical_risk, c.empirical_risk_bound, min(without_kl, c.risk_bound), c.risk_bound]
+    sampled = {("monte-carlo", "Monte-Carlo slack"): c.empirical_risk_bound} if c.limit != "none" else {}
+    estimates = {("empirical", "Empirical risk"): c.empirical_risk, **sampled}
+    divergence = f"KL(Q‖P), {nats(c.kl)}" if c.log_ratio is None else f"log dQ/dP, {nats(c.log_ratio)}"
+    bounds = {("log", _log_term(c)): min(without_kl, c.risk_bound), ("kl", divergence): c.risk_bound}
+    names, levels = [*estimates, *bounds], [0.0, *estimates.values(), *bounds.values()]
     digits = 2 if c.risk_bound >= 0.01 else 4
-    shown = [_in_percent(level, digits, ROUND_HALF_EVEN) for level in levels[:3]]
-    shown += [_in_percent(level, digits, ROUND_CEILING) for level in levels[3:]]
-    names = (
-        ("empirical", "Empirical risk"),
-        ("monte-carlo", "Monte-Carlo slack"),
-        ("log", _log_term(c)),
-        ("kl", f"KL(Q‖P), {nats(c.kl)}" if c.log_ratio is None else f"log dQ/dP, {nats(c.log_ratio)}"),
-    )
+    shown = [_in_percent(level, digits, ROUND_HALF_EVEN) for level in (0.0, *estimates.values())]
+    shown += [_in_percent(level, digits, ROUND_CEILING) for level in bounds.values()]
     return tuple(
         Part(name, label, max(high - low, 0.0), _part_in_percent(high - low, above - below, digits))
         for (name, label), (low, high), (below, above) in zip(names, pairwise(levels), pairwise(shown), strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,16 @@ def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
     classes = read_classes(run, certificate)
     seen = _examined(run, certificate, data)
     names = class_titles(run.class_names() if classes else ())
+    compared = bounds_bars(certificate, evaluation)
     return render(
         "page.html",
         certificate=certificate,
         issued=certificates_issued(run),
         risk_bound=percent(certificate.risk_bound),
         decomposition=decomposed,
-        bounds=bars_svg("bounds", "Bounds for the same counts", bounds_bars(certificate, evaluation)),
+        bounds=bars_svg("bounds", "Bounds for the same counts", compared),
+        other_formulas=len(compared) > 2,
+        remarks=evaluation.remarks(certificate.risk_bound),
         classes=classes,
         class_names=names,
         class_bars=bars_svg("classes", "Certified risk of each class", class_bars(classes, names)) if classes else "",
@@ -106,9 +110,10 @@ def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Exa
     """None where the data are not at hand, unless their place was named."""
     try:
         return examine(run, certificate, data)
-    except PacBayesError:
+    except PacBayesError as error:
         if data is not None:
             raise
+        warnings.warn(f"the page shows no examples: {error}", stacklevel=4)
         return None
 
 

@@ -15,6 +15,7 @@ from pacbayes.certificates import (
     holdout_bound,
     test_error,
 )
+from pacbayes.certificates.bound_data import doubts
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.single import certified_file, single_weights
 from pacbayes.data import Data
@@ -85,7 +86,11 @@ def certify_run(
             # By the run's seed: the same for each of its certificates, so that none can be picked by it.
             holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=config.seed)
         error, deviation, tested = _test_error(net, certificate, test, test_draws) if test else (None, None, 0)
-        evaluation = Evaluation(error, deviation, tested, len(test) if test else 0, holdout)
+        evaluation = Evaluation(
+            error, deviation, tested, len(test) if test else 0, holdout,
+            constant_error=1 - max(bound_data.class_counts()) / len(bound_data),
+            doubts=doubts(net.prior_trained_on, bound_data),
+        )  # fmt: skip
         if processes.first():
             write_json(run.path / "evaluation.json", asdict(evaluation))
             note(run, "evaluated")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pacbayes.certificates.records import record_of
 from pacbayes.errors import RunError
@@ -20,13 +20,29 @@ class Evaluation:
     test_examples: int
     holdout_bound: float | None
     """The prior's Clopper-Pearson bound on the bound data, at the certificate's confidence; learnt priors only."""
+    constant_error: float | None = None
+    """On the bound data, of always answering with their most frequent class."""
+    doubts: list[str] = field(default_factory=list)
+    """What speaks against the bound data being independent draws."""
+
+    def near_constant(self, risk_bound: float) -> bool:
+        """Whether one answer for all examples does nearly as well as the certificate promises, or better."""
+        return self.constant_error is not None and self.constant_error < 2 * risk_bound
+
+    def remarks(self, risk_bound: float) -> list[str]:
+        """What a reader of the bound should know too, in sentences."""
+        found = [f"{words[0].upper()}{words[1:]}." for words in self.doubts if words]
+        if self.near_constant(risk_bound):
+            answer = f"{100 * (self.constant_error or 0):.2f} % of the bound data"
+            found.append(f"Always answering with the most frequent class would err on {answer}.")
+        return found
 
     @classmethod
     def from_json(cls, content: bytes, source: str) -> Evaluation:
         """The evaluation in a file, which may be anybody's."""
         refusal = f"{source} is damaged (make it again with 'pacbayes certify')"
         found = record_of(cls, content, refusal)
-        rates = (found.test_error, found.test_error_sd, found.holdout_bound)
+        rates = (found.test_error, found.test_error_sd, found.holdout_bound, found.constant_error)
         counts = (found.test_draws, found.test_examples)
         if not all(rate is None or 0 <= rate <= 1 for rate in rates) or not all(0 <= n < 2**53 for n in counts):
             raise RunError(f"{refusal}: a number is out of its range")

@@ -59,7 +59,7 @@ def verification(
     ``data`` is where the data are now, if not where config.toml says: a .npz or .csv file, or a folder with them.
     ``progress`` is told the fraction of the count that is done.
     """
-    if not run.weights_file("posterior").exists() and not run.certificate_file.exists():
+    if run.config_file.exists() and not (run.weights_file("posterior").exists() or run.certificate_file.exists()):
         yield Check("training", FAILED, f"not finished. {going_on(run)}")
         return
     yield from _checks(run, recompute, data, device, progress)

@@ -12,7 +12,7 @@ import torch
 
 from pacbayes.certificates import Certificate
 from pacbayes.certificates.audit import ERROR_RATE, contradicted, contradicted_classes, recount
-from pacbayes.certificates.bound_data import copies_among, copies_of
+from pacbayes.certificates.bound_data import doubts
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.wording import rounded_up
 from pacbayes.data import Data, split_indices
@@ -118,9 +118,8 @@ def _of_prior(config: Config, recorded: dict[str, Any], found: _Found, fingerpri
         yield Check("prior data", *_others(source.take(bound), prior_source.take(prior)))
     if isinstance(source, Data) and isinstance(prior_source, Data):
         examples = source.take(bound)
-        copies = [copies_among(examples)]
-        copies += [copies_of([prior_source.take(prior)], examples)] if len(prior) else []
-        yield from (Check("copies", OPEN, words) for words in copies if words)
+        seen = [prior_source.take(prior)] if len(prior) else []
+        yield from (Check("copies", OPEN, words) for words in doubts(seen, examples))
 
 
 def _parts(config: Config, examples: int, of_prior: int) -> tuple[np.ndarray, np.ndarray]:

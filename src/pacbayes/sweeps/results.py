@@ -11,6 +11,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.certificates.wording import percent
 from pacbayes.errors import RunError
 from pacbayes.files import sha256, write_atomically, write_json
+from pacbayes.report.decomposition import comparisons
 from pacbayes.report.page import render
 from pacbayes.runs import RunFolder
 from pacbayes.runs.journal import certificates_issued
@@ -98,11 +99,14 @@ def write_results(
         "trials": [{**asdict(trial), "prior_fingerprint": priors[trial.number]} for trial in trials],
     }  # fmt: skip
     write_json(folder / "sweep.json", record)
+    evaluation = RunFolder(run).evaluation()
     pictures = [slice_svg(number, *axis, trials, best) for number, axis in enumerate(sweep.axes.items())]
     page = render(
         "sweep.html",
         certificate=certificate,
         risk_bound=percent(certificate.risk_bound),
+        beside=comparisons(evaluation),
+        remarks=evaluation.remarks(certificate.risk_bound),
         charge=words,
         pictures=pictures,
         run=place,

@@ -16,7 +16,7 @@ from pacbayes.files import in_shell, write_atomically
 from pacbayes.runs import Config, RunFolder
 from pacbayes.sweeps.results import Result, made_priors, ranked, write_results
 from pacbayes.sweeps.specification import Specification
-from pacbayes.sweeps.study import Study, Trial
+from pacbayes.sweeps.study import Study, Trial, optuna_installed
 from pacbayes.sweeps.trial import COMPLETE, FAILED, Outcome, certify_trial, prior_is_there, prior_key, train_trial
 from pacbayes.sweeps.workers import Workers
 from pacbayes.training import Epoch
@@ -54,6 +54,7 @@ def run_sweep(
     running go on from their last checkpoint. A script calls it under ``if __name__ == "__main__":``, for its workers
     import the script.
     """
+    optuna_installed()  # refused before anything is made
     sweep, content = Specification.read(file), file.read_bytes()
     if device is not None:
         sweep = sweep.with_device(device)

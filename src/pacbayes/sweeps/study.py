@@ -34,7 +34,7 @@ class Study:
     """Which trials there are, what to try next, and when to stop one."""
 
     def __init__(self, folder: Path, sweep: Specification):
-        optuna = _optuna()
+        optuna = optuna_installed()
         self._states = {
             optuna.trial.TrialState.COMPLETE: COMPLETE,
             optuna.trial.TrialState.PRUNED: PRUNED,
@@ -118,7 +118,7 @@ class Study:
         return Trial(trial.number, trial.params)
 
 
-def _optuna() -> Any:
+def optuna_installed() -> Any:
     try:
         import optuna
     except ImportError:

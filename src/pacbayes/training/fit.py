@@ -210,10 +210,10 @@ def _warn_of_a_bad_rate(net: StochasticNetwork, settings: Settings, m: int, epoc
         return
     # Beyond about this rate the KL's gradient, (m - m̃)/s̃² for each mean, overshoots.
     safe = m * float(scale_of(net.prior_rho).min()) ** 2
-    such = f", such as {safe:.0e}" if safe < settings.rate else ""
+    such = f", {safe:.0e} or less" if safe < settings.rate else ""
     warnings.warn(
         f"no epoch has a bound below the {start.bound:.4f} that training began with, so the weights are back where "
-        f'they were: try a smaller rate{such}; keep="last" keeps the last epoch all the same',
+        f'they were: try a smaller rate{such}; the setting keep = "last" keeps the last epoch all the same',
         stacklevel=5,  # whoever called fit
     )
 
