@@ -46,6 +46,27 @@ def test_a_table_from_training_to_labels(pacbayes_main, tmp_path, tiny):
     assert pacbayes_main("verify", run).status == 1
 
 
+@pytest.mark.filterwarnings("default:the page shows no examples")
+def test_a_run_finds_its_table_from_another_folder(pacbayes_main, tmp_path, tiny, monkeypatch):
+    """Named relatively, as most are: found beside the run folder, or a few folders above it."""
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "mine.csv")
+    assert pacbayes_main("train", "--data", "mine.csv#answer", "--out", "runs/first", *tiny).status == 0
+    monkeypatch.chdir("/")
+    run = tmp_path / "runs" / "first"
+    assert pacbayes_main("certify", run, "--draws", 60, "--test-draws", 2).status == 0
+    verified = pacbayes_main("verify", run, "--recompute")
+    assert verified.status == 0 and "passed         bound data" in verified.out, verified.out
+    assert pacbayes_main("report", run).err == ""
+    # Not any file of that name will do.
+    table(tmp_path / "runs" / "mine.csv", rare=21)
+    assert pacbayes_main("verify", run).status == 1
+    (tmp_path / "runs" / "mine.csv").unlink()
+    (tmp_path / "mine.csv").unlink()
+    assert "not at hand" in pacbayes_main("verify", run).out
+    assert "the page shows no examples" in pacbayes_main("report", run).err
+
+
 def test_copied_rows_are_pointed_out_in_one_line(process, tmp_path, tiny):
     file = table(tmp_path / "mine.csv", m=300)
     lines = file.read_text().splitlines()

@@ -31,11 +31,12 @@ def cache_folder() -> Path:
 def find_file(names: Sequence[str], places: Iterable[Path]) -> Path | None:
     """The first place that holds a file of one of these names; earlier names win within a place."""
     candidates = (place / name for place in places for name in names)
-    return next((path for path in candidates if _is_file(path)), None)
+    return next((path for path in candidates if is_there(path) and path.is_file()), None)
 
 
-def _is_file(path: Path) -> bool:
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or folder, whatever the name."""
     try:
-        return path.is_file()
-    except OSError:  # a name longer than any can be
+        return path.exists()
+    except (OSError, ValueError):  # a name longer than any can be, or with a NUL in it
         return False

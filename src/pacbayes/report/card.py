@@ -69,7 +69,7 @@ def model_card(run: RunFolder) -> str:
         *_table(("quantity", "value"), rows),
         "",
         "The test error and the plain hold-out bound stand beside the certificate, and are no part of it.",
-        *(f"**{_escaped(remark)}**" for remark in evaluation.remarks(certificate.risk_bound)),
+        *(f"\n**{_escaped(remark)}**" for remark in evaluation.remarks(certificate.risk_bound)),
         *(_classes(classes, run.class_names()) if classes else []),
         "",
         "## Data",

@@ -51,10 +51,10 @@ def decomposition(certificate: Certificate) -> tuple[Part, ...]:
     found = replace(c.evidence(), **divergences).derived()
     # By the same formula: without the KL another one might be the least.
     without_kl = found["parts"].get(c.part, found["risk_bound"])
-    # The inverse is exact to 1e-12, so that two equal levels may come in the wrong order.
     sampled = {("monte-carlo", "Monte-Carlo slack"): c.empirical_risk_bound} if c.limit != "none" else {}
     estimates = {("empirical", "Empirical risk"): c.empirical_risk, **sampled}
     divergence = f"KL(Q‖P), {nats(c.kl)}" if c.log_ratio is None else f"log dQ/dP, {nats(c.log_ratio)}"
+    # The inverse is exact to 1e-12, so that two equal levels may come in the wrong order.
     bounds = {("log", _log_term(c)): min(without_kl, c.risk_bound), ("kl", divergence): c.risk_bound}
     names, levels = [*estimates, *bounds], [0.0, *estimates.values(), *bounds.values()]
     digits = 2 if c.risk_bound >= 0.01 else 4

@@ -36,7 +36,7 @@ def examine(run: RunFolder, certificate: Certificate, place: str | None = None) 
     The mistakes are on the test part, or on the bound data where there is none.
     """
     split = run.data(place, download=False)
-    test = test_data(run.config().with_data_at(place), split.bound.shape, download=False)
+    test = test_data(run.config_with_data(place), split.bound.shape, download=False)
     net = run.network("cpu")
     cost = _operations(net, split.bound.x[:1])
     affine = None

@@ -61,7 +61,7 @@ def certify_run(
         config = run.config()
         net, bound_data = trained_network(run, device, data)
         net.single_draws = singles_drawn(run)
-        test = _test_part(config.with_data_at(data), bound_data)
+        test = _test_part(run.config_with_data(data), bound_data)
         if test is not None and config.prior_data and test.overlaps(*net.prior_trained_on):
             test = None  # the prior has seen them
         certificate = certify(

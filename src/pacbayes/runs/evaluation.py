@@ -27,7 +27,7 @@ class Evaluation:
 
     def near_constant(self, risk_bound: float) -> bool:
         """Whether one answer for all examples does nearly as well as the certificate promises, or better."""
-        return self.constant_error is not None and self.constant_error < 2 * risk_bound
+        return self.constant_error is not None and self.constant_error < 1.25 * risk_bound
 
     def remarks(self, risk_bound: float) -> list[str]:
         """What a reader of the bound should know too, in sentences."""

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from pacbayes import processes
 from pacbayes.certificates import Certificate, ClassCertificate
+from pacbayes.data import available
+from pacbayes.data.folders import is_there
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import alone_in, in_shell, read_plain_file, sha256, strict_json, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
@@ -24,6 +26,7 @@ from pacbayes.runs.networks import new_network, parameters_of
 from pacbayes.runs.weights import bytes_of_weights, checked_weights, read_weights
 from pacbayes.training import Epoch
 
+_ABOVE = 3
 # The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
 FILES = {
     "config.toml": 2**16,
@@ -124,7 +127,7 @@ class RunFolder:
     def data(self, place: str | None = None, *, download: bool = True) -> SplitData:
         """The data of the run, from where they were or another place; refused if they are not those it began with."""
         try:
-            data = training_data(self.config().with_data_at(place), download=download)
+            data = training_data(self.config_with_data(place), download=download)
         except MissingData as error:
             if place is not None:
                 raise
@@ -175,6 +178,20 @@ class RunFolder:
 
     def config(self) -> Config:
         return Config.parse(self.read("config.toml"), self.config_file)
+
+    def config_with_data(self, place: str | None = None) -> Config:
+        """The configuration, with the data at a place that is named.
+
+        If none is, and a file with a relative path is not there, it is looked for beside the run folder and a few
+        folders above: the command may not be given where the run was made.
+        """
+        config = self.config()
+        name = config.data.partition("#")[0]
+        if place is None and config.data not in dict(available()) and not name.startswith(("~", "/")):
+            places = (Path(), *self.path.absolute().parents[:_ABOVE])
+            found = next((folder for folder in places if is_there(folder / name)), None)
+            place = None if found in (None, Path()) else str(found / name)
+        return config.with_data_at(place)
 
     def single(self, certificate: Certificate) -> dict[str, Tensor] | None:
         """The weights of the one network that the certificate is for, if it is for one."""

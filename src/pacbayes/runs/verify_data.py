@@ -44,7 +44,7 @@ def data_checks(
     except PacBayesError as error:
         yield Check("data", FAILED, str(error))
         return
-    found = yield from _found(config, place)
+    found = yield from _found(config, run.config_with_data(place), place)
     if found is None:
         return
     fingerprint = found.source.fingerprint_of(found.bound)
@@ -76,9 +76,8 @@ class _Found:
     prior: np.ndarray
 
 
-def _found(config: Config, place: str | None) -> Generator[Check, None, _Found | None]:
-    """The data, if they are at hand; no folder makes verification fetch anything."""
-    at = config.with_data_at(place)
+def _found(config: Config, at: Config, place: str | None) -> Generator[Check, None, _Found | None]:
+    """The data where ``at`` has them, if they are at hand; no folder makes verification fetch anything."""
     folder = at.data_folder or None
     try:
         source = find(at.data, "train", folder=folder, download=False)
