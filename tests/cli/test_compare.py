@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 
 import pytest
+
+from pacbayes.runs import RunFolder
+from pacbayes.runs.journal import note
 
 
 @pytest.fixture
@@ -23,6 +27,14 @@ def test_a_narrow_terminal_has_a_run_a_column(run, pacbayes_main, monkeypatch):
         monkeypatch.setenv("COLUMNS", str(columns))
         first[columns] = pacbayes_main("compare", run).out.splitlines()[0]
     assert "certified risk" not in first[80] and "certified risk" in first[350]
+
+
+def test_words_of_a_stranger_command_no_terminal(run, pacbayes_main):
+    record = json.loads((run / "evaluation.json").read_text()) | {"doubts": ["a\x1b[31m\nb"]}
+    (run / "evaluation.json").write_text(json.dumps(record))
+    note(RunFolder(run), "evaluated")
+    shown = pacbayes_main("compare", run)
+    assert shown.status == 0 and "b." in shown.out and "\x1b" not in shown.out
 
 
 def test_a_page_is_html(run, pacbayes_main, tmp_path):

@@ -46,6 +46,26 @@ def test_a_table_from_training_to_labels(pacbayes_main, tmp_path, tiny):
     assert pacbayes_main("verify", run).status == 1
 
 
+def test_images_and_other_data_are_found_from_another_folder(pacbayes_main, tmp_path, tiny, monkeypatch):
+    """Also where the run has the name of its data, and where the prior has data of its own."""
+    monkeypatch.chdir(tmp_path)
+    photos(tmp_path / "photos")
+    table(tmp_path / "mine.csv")
+    table(tmp_path / "other.csv", rare=25)
+    lines = (tmp_path / "other.csv").read_text().replace(".", "1.")
+    (tmp_path / "other.csv").write_text(lines)
+    mine = ("--data", "mine.csv#answer", "--prior-data", "other.csv#answer")
+    for name, flags in (("photos", ("--data", "photos#8")), ("table", mine)):
+        monkeypatch.chdir(tmp_path)
+        trained = pacbayes_main("train", *flags, "--out", f"runs/{name}", *tiny)
+        assert trained.status == 0, trained.err
+        monkeypatch.chdir("/")
+        run = tmp_path / "runs" / name
+        assert pacbayes_main("certify", run, "--draws", 60, "--test-draws", 2).status == 0
+        verified = pacbayes_main("verify", run)
+        assert verified.status == 0 and "passed         split" in verified.out, verified.out
+
+
 @pytest.mark.filterwarnings("default:the page shows no examples")
 def test_a_run_finds_its_table_from_another_folder(pacbayes_main, tmp_path, tiny, monkeypatch):
     """Named relatively, as most are: found beside the run folder, or a few folders above it."""
@@ -58,12 +78,13 @@ def test_a_run_finds_its_table_from_another_folder(pacbayes_main, tmp_path, tiny
     verified = pacbayes_main("verify", run, "--recompute")
     assert verified.status == 0 and "passed         bound data" in verified.out, verified.out
     assert pacbayes_main("report", run).err == ""
-    # Not any file of that name will do.
+    # Another table of that name is not taken for it.
     table(tmp_path / "runs" / "mine.csv", rare=21)
-    assert pacbayes_main("verify", run).status == 1
-    (tmp_path / "runs" / "mine.csv").unlink()
+    verified = pacbayes_main("verify", run)
+    assert verified.status == 0 and "passed         bound data" in verified.out, verified.out
     (tmp_path / "mine.csv").unlink()
-    assert "not at hand" in pacbayes_main("verify", run).out
+    verified = pacbayes_main("verify", run)
+    assert verified.status == 0 and "not at hand" in verified.out, verified.out
     assert "the page shows no examples" in pacbayes_main("report", run).err
 
 
@@ -81,7 +102,13 @@ def test_copied_rows_are_pointed_out_in_one_line(process, tmp_path, tiny):
     assert "Warning" not in certified.err
     verified = process("verify", run)
     assert verified.status == 0 and verified.out.count("not checkable  copies") == 2, verified.out
-    # Whoever reads no terminal reads of it too.
+    # Whoever reads no terminal reads of it too, and nobody can take it away.
+    evaluation = (run / "evaluation.json").read_text()
+    (run / "evaluation.json").write_text(evaluation.replace("copies", "nothing"))
+    for command in ("report", "card", "compare"):
+        refused = process(command, run)
+        assert refused.status == 1 and "is not the file that this run wrote" in refused.err
+    (run / "evaluation.json").write_text(evaluation)
     assert process("report", run).status == 0
     for shown in ((run / "report.html").read_text("utf-8"), process("card", run).out, process("compare", run).out):
         assert "there is no valid certificate" in " ".join(shown.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shlex
 import signal
 import subprocess
@@ -28,6 +29,18 @@ def test_what_is_suggested_can_be_pasted(name, data_file, pacbayes_main, tmp_pat
     command, subcommand, place = shlex.split(trained.out.rpartition("Next: ")[2])
     assert (command, subcommand) == ("pacbayes", "certify") and Path(place).resolve() == (tmp_path / name).resolve()
     assert pacbayes_main("certify", place, "--draws", 20, "--test-draws", 2).status == 0
+
+
+def test_checks_go_into_a_file_though_the_bar_is_on_a_terminal(finished, command, environment, tmp_path):
+    terminal, errors = pty.openpty()
+    try:
+        with (tmp_path / "checks.txt").open("w") as out:
+            words = command("verify", finished, "--recompute")
+            assert subprocess.run(words, env=environment, stdout=out, stderr=errors, check=False).returncode == 0
+    finally:
+        os.close(errors)
+        os.close(terminal)
+    assert "passed         Monte Carlo" in (tmp_path / "checks.txt").read_text("utf-8")
 
 
 def test_a_terminal_without_the_characters_has_them_spelt_out(run, command, environment, pacbayes_main):

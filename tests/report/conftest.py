@@ -93,6 +93,8 @@ def new_run(tmp_path: Path) -> NewRun:
             run.weights_file(name).write_bytes(b"")
         start_journal(run, "0" * 64, b"")
         note(run, "certified", min(1.0, max(0.0, run.certificate().risk_bound)))
+        if evaluation is not None:
+            note(run, "evaluated")
         return run
 
     return make

@@ -133,6 +133,7 @@ def test_half_characters_do_not_stop_the_page(new_run, new_certificate):
     record = json.loads(run.certificate_file.read_text("utf-8")) | {"time": "\ud800 \u0000 \u202e"}
     run.certificate_file.write_text(json.dumps(record), "utf-8")
     note(run, "certified", record["risk_bound"])
+    note(run, "evaluated")
     write_report(run).read_text("utf-8")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from pacbayes.runs import Evaluation, RunFolder
 
 def test_an_evaluation_may_be_missing_or_partial(tmp_path: Path):
     path = tmp_path / "evaluation.json"
-    assert RunFolder(tmp_path).evaluation() == Evaluation(None, None, 0, 0, None)
+    missing = RunFolder(tmp_path).evaluation()
+    assert replace(missing, doubts=[]) == Evaluation(None, None, 0, 0, None) and len(missing.remarks(0.1)) == 1
     partial = {"test_error": None, "test_error_sd": None, "test_draws": 0, "test_examples": 0, "holdout_bound": 0.1}
     path.write_text(json.dumps(partial))
     assert RunFolder(tmp_path).evaluation() == Evaluation(None, None, 0, 0, 0.1)

@@ -95,11 +95,18 @@ def test_what_is_written_is_written_into_the_folder_and_nowhere_else(whole, tmp_
 def test_a_resumed_run_does_not_write_through_links(tiny, data_file, tmp_path):
     run = train_run(tiny(data_file(tmp_path / "data.npz")), tmp_path / "run")
     (tmp_path / "precious").write_text("mine")
-    for name in ("posterior.safetensors", "history.jsonl", "prior.safetensors", "journal.jsonl"):
+    (run.path / "journal.jsonl").unlink()
+    for name in ("posterior.safetensors", "history.jsonl", "prior.safetensors"):
         (run.path / name).unlink()
         (run.path / name).symlink_to(tmp_path / ("precious" if name != "posterior.safetensors" else "nowhere"))
     train_run(None, run.path, resume=True)
     assert (tmp_path / "precious").read_text() == "mine" and not (tmp_path / "nowhere").exists()
+    for name in ("posterior.safetensors", "journal.jsonl"):
+        (run.path / name).unlink()
+    (run.path / "journal.jsonl").symlink_to(tmp_path / "precious")
+    with pytest.raises(RunError, match="symbolic link"):
+        train_run(None, run.path, resume=True)
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 SHAPES = [[2**31 - 1], [2**30, 2**30, 2**30], [1] * 3000, [5], [], [4, 1], [0], [-4], [4.0], ["4"], 4, None]

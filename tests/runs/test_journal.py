@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 
@@ -14,7 +15,7 @@ from pacbayes.report import write_report
 from pacbayes.runs import RunFolder, certify_run, predict_run, train_run, verify_run
 from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.folder import FILES
-from pacbayes.runs.journal import EVENTS, read_journal
+from pacbayes.runs.journal import EVENTS, Line, read_journal
 
 
 def failed(run: RunFolder) -> set[str]:
@@ -152,6 +153,27 @@ def test_a_run_interrupted_before_its_last_file_goes_on(tiny, data_file, tmp_pat
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == {
         p.name: p.read_bytes() for p in whole.path.iterdir()
     }
+
+
+def test_what_was_issued_stays_on_record_when_the_posterior_has_gone(whole):
+    """Training goes on to the same weights, and begins no journal of its own."""
+    before = whole.read("journal.jsonl")
+    posterior = whole.read("posterior.safetensors")
+    for name in ("posterior.safetensors", "certificate.json"):
+        (whole.path / name).unlink()
+    checks = verify_run(whole)
+    assert {"posterior.safetensors", "certificate.json"} <= {check.name for check in checks if check.status == FAILED}
+    train_run(None, whole.path, resume=True)
+    assert whole.read("journal.jsonl") == before and whole.read("posterior.safetensors") == posterior
+    # Nor does it take the place of another's.
+    (whole.path / "posterior.safetensors").unlink()
+    lines = before.decode().splitlines()
+    first = json.loads(lines[0])
+    first["wrote"]["posterior.safetensors"] = "0" * 64
+    del first["sha256"]
+    (whole.path / "journal.jsonl").write_text(Line(**first).text())
+    with pytest.raises(RunError, match="that of another training"):
+        train_run(None, whole.path, resume=True)
 
 
 def _only_the_prior(path, content):

@@ -68,10 +68,14 @@ def test_a_grid_from_end_to_end(sweep_file, posterior_bounds, tmp_path):
     checks = {check.name: check.status for check in verify_run(RunFolder(result.run), recompute=True)}
     assert CHECK_FAILED not in checks.values() and "priors" in checks
 
+    # Cut off before its evaluation: that is made again, and no second certificate.
+    (result.run / "evaluation.json").unlink()
+
     # Again: nothing is trained or certified twice.
     before, files = result.certificate, weights(tmp_path / "sweep")
     assert run(file, tmp_path / "sweep").certificate == before and weights(tmp_path / "sweep") == files
     assert len(read_journal(RunFolder(result.run)).risk_bounds()) == 1
+    assert (tmp_path / "sweep" / "sweep.html").read_text("utf-8") == page
 
 
 def by_hand(file: Path, folder: Path, result: Result) -> list[bytes]:

@@ -91,5 +91,11 @@ def test_no_more_epochs_are_averaged_than_there_are():
             Settings.of(objective="ERM", averaged=7, **options)
 
 
+def test_a_trained_lambda_has_no_averages():
+    with pytest.raises(InvalidInput, match="trained lambda"):
+        Settings(objective="lbd", keep="last", averaged=2)
+    Settings(objective="lbd", keep="last", lam="best", averaged=2)
+
+
 def test_edges_that_are_allowed():
     Settings(kappa=0.0, momentum=0.0, dropout=0.0, epochs=1, batch_size=1, seed=2**63 - 1)

@@ -176,8 +176,8 @@ def beside(certificate: Certificate, evaluation: Evaluation) -> str:
         value = f"{100 * evaluation.test_error:.2f} %"
         rows.append(("test error", value, f"{spread}{evaluation.test_examples} test examples"))
     else:
-        rows.append(("test error", "–", "there are no test data that can be used"))
+        rows.append(("test error", "–", "not measured: there are no test data that can be used"))
     if evaluation.near_constant(certificate.risk_bound):
         value = f"{100 * (evaluation.constant_error or 0):.2f} %"
-        rows.append(("one answer always", value, "of the bound data are wrong by their most frequent class"))
+        rows.append(("one answer always", value, "the error of the most frequent class, on the bound data"))
     return lines_of(rows) + "\n"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pacbayes.cli.terminal import check_out, printable
+from pacbayes.cli.terminal import check_out, print_lines, printable
 from pacbayes.errors import InvalidInput
 from pacbayes.files import write_atomically
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
@@ -36,7 +36,8 @@ def compare(
         table = _table([list(column) for column in zip(*lines, strict=True)], len(found))
     console.print(table)
     for line in warnings(found):
-        print(f"\n{line}")
+        print()
+        print_lines(line)
     if out is not None:
         write_comparison(found, out)
         print(f"\nWritten: {out}")

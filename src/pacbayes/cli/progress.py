@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,7 +69,7 @@ class FractionBar:
 def fraction_bar(what: str) -> Iterator[FractionBar]:
     bar = Progress(
         TextColumn(f"{what:<11}"), BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
-        console=errors, disable=not errors.is_terminal,
+        console=errors, disable=not errors.is_terminal, redirect_stdout=sys.stdout.isatty(),
     )  # fmt: skip
     with bar:
         yield FractionBar(what, bar, bar.add_task(what, total=1.0))

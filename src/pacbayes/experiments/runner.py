@@ -31,6 +31,7 @@ from pacbayes.versions import versions
 Say = Callable[[str], None]
 
 _CHECKPOINT_SECONDS = 60.0
+_SHORTEST_EPOCH = 0.005
 
 
 def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int = 1, say: Say = print) -> None:
@@ -174,7 +175,9 @@ def _watch(label: str, say: Say) -> Watch:
         done = epoch.epoch + 1
         if done != 2 and done % max(1, total // 5):
             return
-        left = f", about {took * (total - done) / 60:.1f} min left" if done < total else ""
+        # Epochs that a checkpoint brings back pass in no time.
+        known = done < total and took > _SHORTEST_EPOCH
+        left = f", about {took * (total - done) / 60:.1f} min left" if known else ""
         say(f"{label}: {stage} {done}/{total}, risk {epoch.risk:.4f}, bound {epoch.bound:.4f}{left}")
 
     return watch

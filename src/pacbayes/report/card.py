@@ -10,7 +10,7 @@ from pacbayes.data.catalogue import image_scaling
 from pacbayes.report.decomposition import comparisons, decomposition
 from pacbayes.report.page import read_classes
 from pacbayes.runs import Config, RunFolder
-from pacbayes.runs.journal import certificates_issued, check_certified
+from pacbayes.runs.journal import certificates_issued, check_shown
 
 _PREDICTORS = {
     "randomised": "Randomised: each prediction uses a fresh draw of the weights from the posterior.",
@@ -24,7 +24,7 @@ _SCALED = ", in the units of the data: the network scales them itself, by mean a
 def model_card(run: RunFolder) -> str:
     """The card of a certified run, whose files must be those it wrote."""
     certificate, config = run.certificate(), run.config()
-    check_certified(run)
+    check_shown(run)
     parts = decomposition(certificate)
     evaluation = run.evaluation()
     record = run.data_record()

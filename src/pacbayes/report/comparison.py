@@ -14,7 +14,7 @@ from pacbayes.report.decomposition import Part, comparisons, decomposition, nats
 from pacbayes.report.page import render
 from pacbayes.report.svg import element, picture, round_steps, share, text
 from pacbayes.runs import Config, Evaluation, RunFolder
-from pacbayes.runs.journal import certificates_issued, check_certified
+from pacbayes.runs.journal import certificates_issued, check_shown
 
 _MOST = 50
 _LEGEND = (("empirical", "empirical risk"), ("monte-carlo", "Monte-Carlo slack"), ("log", "log term"), ("kl", "KL"))
@@ -58,7 +58,7 @@ def compare_runs(paths: Sequence[Path]) -> list[Compared]:
 def _compared(path: Path) -> Compared:
     run = RunFolder.open(path)
     certificate = run.certificate()
-    check_certified(run)
+    check_shown(run)
     try:
         parts = decomposition(certificate)
     except RunError as error:

@@ -20,7 +20,7 @@ from pacbayes.report.examination import Examination, examine
 from pacbayes.report.explanations import explained
 from pacbayes.report.svg import BY_VARIABLE, DARK, FONT, LIGHT, style
 from pacbayes.runs import RunFolder
-from pacbayes.runs.journal import certificates_issued, check_certified, note
+from pacbayes.runs.journal import certificates_issued, check_shown, note
 from pacbayes.training import Epoch
 
 
@@ -34,7 +34,7 @@ def write_report(run: RunFolder, *, data: str | None = None, examples: bool = Tr
     """
     path = out or run.path / "report.html"
     with run.alone():
-        check_certified(run)
+        check_shown(run)
         write_atomically(path, _page(run, data, examples))
         if out is None:
             note(run, "reported")

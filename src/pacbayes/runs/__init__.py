@@ -1,6 +1,6 @@
 """Runs: a configuration carried out in a folder, then certified, verified and used from it."""
 
-from pacbayes.runs.certify import certify_run, certify_run_classes
+from pacbayes.runs.certify import certify_run, certify_run_classes, evaluate_run
 from pacbayes.runs.check import Check
 from pacbayes.runs.config import Config
 from pacbayes.runs.evaluation import Evaluation
@@ -17,6 +17,7 @@ __all__ = [
     "RunFolder",
     "certify_run",
     "certify_run_classes",
+    "evaluate_run",
     "new_key",
     "predict_run",
     "sign_run",

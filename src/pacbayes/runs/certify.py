@@ -26,7 +26,7 @@ from pacbayes.runs.config import Config
 from pacbayes.runs.data import test_data
 from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.folder import RunFolder
-from pacbayes.runs.journal import EVENTS, check_files, forget_derived_files, note, singles_drawn
+from pacbayes.runs.journal import EVENTS, check_certified, check_files, forget_derived_files, note, singles_drawn
 from pacbayes.runs.predict import voted
 from pacbayes.runs.train import trained_network
 
@@ -61,9 +61,7 @@ def certify_run(
         config = run.config()
         net, bound_data = trained_network(run, device, data)
         net.single_draws = singles_drawn(run)
-        test = _test_part(run.config_with_data(data), bound_data)
-        if test is not None and config.prior_data and test.overlaps(*net.prior_trained_on):
-            test = None  # the prior has seen them
+        test = _test_data(run, net, bound_data, data)
         certificate = certify(
             net, bound_data, bound=bound, predictor=predictor, delta=delta, mc_delta=mc_delta, draws=draws,
             budget=budget, sampling=sampling, limit=limit, voters=voters, priors=config.priors, seed=seed,
@@ -80,21 +78,46 @@ def certify_run(
             write_atomically(run.certificate_file, content)
             forget_derived_files(run)
 
-        holdout = None
-        if config.learns_prior:
-            failure = certificate.delta + certificate.mc_delta
-            # By the run's seed: the same for each of its certificates, so that none can be picked by it.
-            holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=config.seed)
-        error, deviation, tested = _test_error(net, certificate, test, test_draws) if test else (None, None, 0)
-        evaluation = Evaluation(
-            error, deviation, tested, len(test) if test else 0, holdout,
-            constant_error=1 - max(bound_data.class_counts()) / len(bound_data),
-            doubts=doubts(net.prior_trained_on, bound_data),
-        )  # fmt: skip
-        if processes.first():
-            write_json(run.path / "evaluation.json", asdict(evaluation))
-            note(run, "evaluated")
-        return certificate, evaluation
+        return certificate, _evaluated(run, certificate, net, bound_data, test, test_draws)
+
+
+def evaluate_run(
+    run: RunFolder, *, test_draws: int = 1000, device: str | None = None, data: str | None = None
+) -> Evaluation:
+    """Write ``evaluation.json`` for a certified run that has none: :func:`certify_run` was cut off before it."""
+    with run.alone():
+        check_certified(run)
+        certificate = run.certificate()
+        net, bound_data = trained_network(run, device, data)
+        return _evaluated(run, certificate, net, bound_data, _test_data(run, net, bound_data, data), test_draws)
+
+
+def _evaluated(
+    run: RunFolder, certificate: Certificate, net: StochasticNetwork, bound_data: Data, test: Data | None, draws: int
+) -> Evaluation:
+    config, holdout = run.config(), None
+    if config.learns_prior:
+        failure = certificate.delta + certificate.mc_delta
+        # By the run's seed: the same for each of its certificates, so that none can be picked by it.
+        holdout = holdout_bound(net, bound_data, delta=failure / certificate.priors, seed=config.seed)
+    error, deviation, tested = _test_error(net, certificate, test, draws) if test else (None, None, 0)
+    evaluation = Evaluation(
+        error, deviation, tested, len(test) if test else 0, holdout,
+        constant_error=1 - max(bound_data.class_counts()) / len(bound_data),
+        doubts=doubts(net.prior_trained_on, bound_data),
+    )  # fmt: skip
+    if processes.first():
+        write_json(run.path / "evaluation.json", asdict(evaluation))
+        note(run, "evaluated")
+    return evaluation
+
+
+def _test_data(run: RunFolder, net: StochasticNetwork, bound_data: Data, data: str | None) -> Data | None:
+    """The test data, if there are any that can be used and that the prior has not seen."""
+    test = _test_part(run.config_with_data(data), bound_data)
+    if test is not None and run.config().prior_data and test.overlaps(*net.prior_trained_on):
+        return None
+    return test
 
 
 def _test_part(config: Config, bound_data: Data) -> Data | None:

@@ -27,6 +27,7 @@ from pacbayes.runs.weights import bytes_of_weights, checked_weights, read_weight
 from pacbayes.training import Epoch
 
 _ABOVE = 3
+_NOT_EVALUATED = "evaluation.json is missing, so nothing says whether some of the data are copies of others"
 # The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
 FILES = {
     "config.toml": 2**16,
@@ -42,6 +43,13 @@ FILES = {
     "report.html": 2**26,
     "signature.json": 2**16,
 }
+
+
+def _leads_nowhere(data: str) -> bool:
+    """Whether data are named by a relative path to nothing."""
+    path = data.partition("#")[0]
+    published = not data or data in dict(available())
+    return not (published or path.startswith(("~", "/")) or is_there(Path(path)))
 
 
 @dataclass(frozen=True)
@@ -180,18 +188,27 @@ class RunFolder:
         return Config.parse(self.read("config.toml"), self.config_file)
 
     def config_with_data(self, place: str | None = None) -> Config:
-        """The configuration, with the data at a place that is named.
+        """The configuration, with the data at a place that is named, or where they are.
 
-        If none is, and a file with a relative path is not there, it is looked for beside the run folder and a few
-        folders above: the command may not be given where the run was made.
+        If a relative path of it leads nowhere, the run's data are looked for beside its folder and a few folders above:
+        the command may not be given where the run was made.
         """
-        config = self.config()
-        name = config.data.partition("#")[0]
-        if place is None and config.data not in dict(available()) and not name.startswith(("~", "/")):
-            places = (Path(), *self.path.absolute().parents[:_ABOVE])
-            found = next((folder for folder in places if is_there(folder / name)), None)
-            place = None if found in (None, Path()) else str(found / name)
-        return config.with_data_at(place)
+        config = self.config().with_data_at(place)
+        names = ("prior_data",) if place is not None else ("data", "prior_data")
+        absent = {name: value for name in names if _leads_nowhere(value := getattr(config, name))}
+        for folder in self.path.absolute().parents[:_ABOVE] if absent else ():
+            found = config.with_options({name: str(folder / value) for name, value in absent.items()})
+            if self._has_data(found):
+                return found
+        return config
+
+    def _has_data(self, config: Config) -> bool:
+        """Whether the data where this configuration says are those of the run."""
+        try:
+            self.check_data(training_data(config, download=False))
+        except PacBayesError:
+            return False
+        return True
 
     def single(self, certificate: Certificate) -> dict[str, Tensor] | None:
         """The weights of the one network that the certificate is for, if it is for one."""
@@ -213,10 +230,10 @@ class RunFolder:
         return ClassCertificate.from_json(self.read("classes.json"), str(self.path / "classes.json"))
 
     def evaluation(self) -> Evaluation:
-        """What was measured beside the certificate; nothing where there is no such file."""
+        """What was measured beside the certificate; nothing, and a doubt, where there is no such file."""
         path = self.path / "evaluation.json"
         if not os.path.lexists(path):
-            return Evaluation(None, None, 0, 0, None)
+            return Evaluation(None, None, 0, 0, None, doubts=[_NOT_EVALUATED])
         return Evaluation.from_json(self.read(path.name), str(path))
 
     def epochs(self) -> dict[str, list[Epoch]]:

@@ -110,6 +110,11 @@ def start_journal(run: RunFolder, history_end: str, posterior: bytes) -> None:
     written = {name: run.read(name) for name in EVENTS["trained"] if name != "posterior.safetensors"}
     written["posterior.safetensors"] = posterior
     line = Line("trained", {name: sha256(content) for name, content in written.items()}, history_end)
+    if os.path.lexists(run.path / NAME):
+        # Cut off before the posterior was there, or it has gone since: what was issued for it stays counted.
+        if read_journal(run).lines[0] != line:
+            raise RunError(f"{run.path / NAME} is that of another training: begin again in another folder")
+        return
     write_atomically(run.path / NAME, line.text().encode())
 
 
@@ -140,6 +145,12 @@ def check_files(run: RunFolder, names: Iterable[str]) -> None:
             raise RunError(
                 f"{run.path / name} is not the file that this run wrote: see 'pacbayes verify {in_shell(run.path)}'"
             )
+
+
+def check_shown(run: RunFolder) -> None:
+    """Refuse a run as :func:`check_certified` does, or other numbers beside its certificate than the journal's."""
+    check_certified(run)
+    check_files(run, [name for name in EVENTS["evaluated"] if os.path.lexists(run.path / name)])
 
 
 def check_certified(run: RunFolder) -> None:

@@ -59,7 +59,9 @@ def verification(
     ``data`` is where the data are now, if not where config.toml says: a .npz or .csv file, or a folder with them.
     ``progress`` is told the fraction of the count that is done.
     """
-    if run.config_file.exists() and not (run.weights_file("posterior").exists() or run.certificate_file.exists()):
+    # A journal is begun when training ends, and says what was issued, whatever has gone since.
+    begun = run.weights_file("posterior"), run.certificate_file, run.path / JOURNAL
+    if run.config_file.exists() and not any(map(os.path.lexists, begun)):
         yield Check("training", FAILED, f"not finished. {going_on(run)}")
         return
     yield from _checks(run, recompute, data, device, progress)

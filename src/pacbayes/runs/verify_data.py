@@ -92,7 +92,7 @@ def _found(config: Config, at: Config, place: str | None) -> Generator[Check, No
     prior_source: Data | Pixels | None = source
     try:
         if config.prior_data:
-            prior_source = find(config.prior_data, "train", folder=folder, download=False)
+            prior_source = find(at.prior_data, "train", folder=folder, download=False)
     except PacBayesError as error:
         prior_source = None
         yield Check("prior data", OPEN if isinstance(error, MissingData) else FAILED, f"not at hand: {error}")

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import sha256
-from pacbayes.runs import Config, RunFolder, certify_run, train_run
+from pacbayes.runs import Config, RunFolder, certify_run, evaluate_run, train_run
 from pacbayes.runs.journal import check_certified
 from pacbayes.runs.train import checked_data
 from pacbayes.training import Epoch
@@ -83,6 +83,8 @@ def certify_trial(path: Path, options: Mapping[str, Any]) -> Outcome:
         run = RunFolder.open(path)
         if not _certified(run):
             certify_run(run, **options)
+        elif not os.path.lexists(run.path / "evaluation.json"):
+            evaluate_run(run, test_draws=options["test_draws"])
     except Exception as error:
         return Outcome(FAILED, _words(error))
     return Outcome(COMPLETE)

@@ -75,7 +75,8 @@ def fit(
     ``data`` is a :class:`~pacbayes.Data` or a pair (x, y) of arrays or tensors. Options are the fields of
     :class:`~pacbayes.Settings`, or given together as ``settings``. ``callback`` sees each epoch as it ends.
     In the end the network has the weights of the epoch with the smallest bound, ``history.kept``, which is -1 where
-    none was better than the start; with ``keep="last"``, or an objective without a penalty, those of the last epoch.
+    none was better than the start; with ``keep="last"``, or an objective without a penalty, those of the last epoch, or
+    the mean of the last ones (``averaged``).
     With a ``checkpoint`` that holds a state, training continues from there and ends in the same weights; the callback
     sees the epochs before it, too.
 

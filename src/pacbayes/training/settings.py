@@ -106,6 +106,8 @@ class Settings:
             raise InvalidInput(f"epochs must be at most {MOST_EPOCHS}, and is {self.epochs}")
         check_seed(self.seed)
         epochs = len(learning_rates(self))
+        if self.averaged and self.trains_lambda:
+            raise InvalidInput("averaged does not go with a trained lambda, which has every other epoch: lam = 'best'")
         if self.averaged and not (self.keeps_last and 0 < self.averaged <= epochs):
             raise InvalidInput(
                 f"averaged is a number of last epochs, from 0 to {epochs}, and goes with keep = 'last'; "
