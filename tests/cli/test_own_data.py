@@ -88,7 +88,7 @@ def test_a_run_finds_its_table_from_another_folder(pacbayes_main, tmp_path, tiny
     assert "the page shows no examples" in pacbayes_main("report", run).err
 
 
-def test_copied_rows_are_pointed_out_in_one_line(process, tmp_path, tiny):
+def test_copied_rows_are_pointed_out_in_one_line(process, pacbayes_main, tmp_path, tiny):
     file = table(tmp_path / "mine.csv", m=300)
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines, *lines[1:]]) + "\n")
@@ -106,11 +106,12 @@ def test_copied_rows_are_pointed_out_in_one_line(process, tmp_path, tiny):
     evaluation = (run / "evaluation.json").read_text()
     (run / "evaluation.json").write_text(evaluation.replace("copies", "nothing"))
     for command in ("report", "card", "compare"):
-        refused = process(command, run)
+        refused = pacbayes_main(command, run)
         assert refused.status == 1 and "is not the file that this run wrote" in refused.err
     (run / "evaluation.json").write_text(evaluation)
-    assert process("report", run).status == 0
-    for shown in ((run / "report.html").read_text("utf-8"), process("card", run).out, process("compare", run).out):
+    assert pacbayes_main("report", run).status == 0
+    said = (pacbayes_main(command, run).out for command in ("card", "compare"))
+    for shown in ((run / "report.html").read_text("utf-8"), *said):
         assert "there is no valid certificate" in " ".join(shown.split())
 
 
