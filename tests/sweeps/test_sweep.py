@@ -68,8 +68,10 @@ def test_a_grid_from_end_to_end(sweep_file, posterior_bounds, tmp_path):
     checks = {check.name: check.status for check in verify_run(RunFolder(result.run), recompute=True)}
     assert CHECK_FAILED not in checks.values() and "priors" in checks
 
-    # Cut off before its evaluation: that is made again, and no second certificate.
+    # Cut off before its evaluation, or before its line in the journal: it is made again, and no second certificate.
     (result.run / "evaluation.json").unlink()
+    run(file, tmp_path / "sweep")
+    (result.run / "evaluation.json").write_text("{}")
 
     # Again: nothing is trained or certified twice.
     before, files = result.certificate, weights(tmp_path / "sweep")

@@ -26,8 +26,10 @@ from pacbayes.runs.networks import new_network, parameters_of
 from pacbayes.runs.weights import bytes_of_weights, checked_weights, read_weights
 from pacbayes.training import Epoch
 
+# How many folders above a run its data are looked for in.
 _ABOVE = 3
 _NOT_EVALUATED = "evaluation.json is missing, so nothing says whether some of the data are copies of others"
+
 # The files of a run, and the most bytes that each may have: whoever sent the folder cannot make it cost more.
 FILES = {
     "config.toml": 2**16,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from filelock import FileLock
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.runs import Config, RunFolder, certify_run, evaluate_run, train_run
-from pacbayes.runs.journal import check_certified
+from pacbayes.runs.journal import check_certified, check_shown
 from pacbayes.runs.train import checked_data
 from pacbayes.training import Epoch
 
@@ -81,22 +81,22 @@ def certify_trial(path: Path, options: Mapping[str, Any]) -> Outcome:
     """Certify a finished trial, unless it has its certificate already."""
     try:
         run = RunFolder.open(path)
-        if not _certified(run):
+        if not _noted(run, "certificate.json", check_certified):
             certify_run(run, **options)
-        elif not os.path.lexists(run.path / "evaluation.json"):
+        elif not _noted(run, "evaluation.json", check_shown):
             evaluate_run(run, test_draws=options["test_draws"])
     except Exception as error:
         return Outcome(FAILED, _words(error))
     return Outcome(COMPLETE)
 
 
-def _certified(run: RunFolder) -> bool:
-    if not os.path.lexists(run.certificate_file):
+def _noted(run: RunFolder, name: str, check: Callable[[RunFolder], None]) -> bool:
+    """Whether the run has the file, and was not cut off between the file and its line in the journal."""
+    if not os.path.lexists(run.path / name):
         return False
     try:
-        check_certified(run)
+        check(run)
     except RunError:
-        # Cut off between a certificate and its line in the journal.
         return False
     return True
 
