@@ -298,7 +298,10 @@ def test_classes_are_promised_for_no_other_predictor(predictor, run, pacbayes_ma
     card = pacbayes_main("card", run).out
     assert "each class" not in card
     # And none of several certificates is shown without a word about the others.
-    assert "the last of 3 for this run" in card and "the last of 3 certificates" in (run / "report.html").read_text()
+    assert (
+        "the last of 3 certificates for this run" in card
+        and "the last of 3 certificates" in (run / "report.html").read_text()
+    )
     assert "for the randomised classifier" in pacbayes_main("verify", run).out
 
 

@@ -25,6 +25,10 @@ def test_the_columns_and_the_names_of_the_classes(tmp_path):
     assert data.y.tolist() == [0, 1, 0] and data.class_names == ("iris", "rose") and data.name == "flowers"
 
 
+def test_the_ending_may_be_in_capitals(tmp_path):
+    assert len(load(f"{write(tmp_path / 'FLOWERS.CSV', FLOWERS)}#species")) == 3
+
+
 @pytest.mark.parametrize("column", ["label", "class", "Target", "y"])
 def test_the_usual_names_of_the_label_column_are_known(tmp_path, column):
     data = load(write(tmp_path / "a.csv", f"a,b,{column}\n1,2,0\n3,4,1\n"))

@@ -52,12 +52,12 @@ def test_rows_are_picked_as_those_of_a_tensor(tmp_path):
         expected = whole[rows]
         assert (x.shape, x.ndim, x.dtype, len(x), x.numel()) == (expected.shape, 3, torch.float32, 40, 240)
         picks = (0, -1, slice(None), slice(3, 9), slice(30, 99), slice(5, 5), torch.tensor([4, 4, -2]), rows % 2 == 0)
-        for pick in picks:
+        for pick in (*picks, [4, 4, -2], np.array([4, 4, -2]), (rows % 2 == 0).numpy()):
             assert torch.equal(x[pick], expected[pick]), pick
         assert all(torch.equal(a, b) for a, b in zip(x.split(16), expected.split(16), strict=True))
     x[0].zero_()  # what was read is the reader's own
     assert torch.equal(load(place).x[:], whole)
-    for pick in ((0, 0), (slice(None), 0), [0]):
+    for pick in ((0, 0), (slice(None), 0), [[0]], [0.5]):
         with pytest.raises(InvalidInput, match="by row alone"):
             x[pick]
 

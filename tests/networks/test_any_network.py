@@ -256,6 +256,12 @@ def test_the_output_layer_may_be_named():
         stochastic(model, output="third")
 
 
+def test_an_output_layer_that_is_called_by_keyword_is_refused_in_words():
+    model = Way(lambda net, x: net.head(input=torch.tanh(net.body(x))), body=nn.Linear(4, 4), head=nn.Linear(4, 2))
+    with pytest.raises(UnsupportedModel, match=r"by position: head\(h\)"):
+        stochastic(model)(torch.zeros(3, 4))
+
+
 def tied_output(kind: str) -> nn.Module:
     model = Way(None, words=nn.Embedding(3, 4), body=nn.Linear(4, 3), out=nn.Linear(4, 3))
     if kind == "embedding":

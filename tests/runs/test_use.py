@@ -14,11 +14,11 @@ from PIL import Image
 
 from pacbayes.bounds import clopper_pearson_upper
 from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
-from pacbayes.data import image_folders, load
+from pacbayes.data import image_folders, load, store
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.networks import memory
-from pacbayes.runs import Config, certify_run, predict_run, train_run, trained_network, verify_run
+from pacbayes.runs import Config, RunFolder, certify_run, predict_run, train_run, trained_network, verify_run
 from pacbayes.runs.journal import note, read_journal
 from pacbayes.runs.predict import _look_at_the_range, inputs_for
 
@@ -278,6 +278,9 @@ def test_images_need_no_folders_to_be_predicted(tiny, tmp_path, monkeypatch):
     for folder, count, last in ((new, 3, "large.png"), (tmp_path / "photos", 60, "b/9.png")):
         found, files = inputs_for(scaled, str(folder))
         assert found.shape == (count, 3, 6, 6) and len(files) == count and files[-1] == last
+    # Stored as numbers they are the same data.
+    store(f"{tmp_path / 'photos'}#6", tmp_path / "stored")
+    assert scaled.data(str(tmp_path / "stored")).bound.shape == (3, 6, 6)
     for name in ("Thumbs.db", ".hidden"):
         (new / name).write_bytes(b"")
     assert len(inputs_for(scaled, str(new))[1]) == 3
@@ -289,6 +292,19 @@ def test_images_need_no_folders_to_be_predicted(tiny, tmp_path, monkeypatch):
     for folder in (new, tmp_path / "photos"):
         with pytest.raises(DataError, match="more than 100 bytes"):
             inputs_for(scaled, str(folder))
+
+
+def test_what_the_inputs_were_is_known_from_any_folder(tiny, tmp_path, monkeypatch):
+    for number in range(20):
+        folder = tmp_path / "photos" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8, 3), 10 * number, np.uint8)).save(folder / f"{number}.png")
+    np.savez(tmp_path / "new.npz", x=np.random.default_rng(0).random((20, 3, 8, 8)))
+    monkeypatch.chdir(tmp_path)
+    train_run(tiny("photos"), tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "photos")
+    with pytest.warns(UserWarning, match="pixels of .*photos between -2 and 2"):
+        inputs_for(RunFolder(tmp_path / "run"), str(tmp_path / "new.npz"))
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 1), (5, 2, 2)])

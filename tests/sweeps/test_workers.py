@@ -116,3 +116,17 @@ def test_what_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InvalidInput, match=r"pip install 'pacbayes\[ray\]'"):
         RayWorkers()
+
+
+def test_a_cluster_without_a_gpu_is_said_so(monkeypatch):
+    ended = []
+    cluster = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda **_: None,
+        cluster_resources=lambda: {"CPU": 2.0},
+        shutdown=lambda: ended.append(True),
+    )
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    with pytest.raises(InvalidInput, match="has no GPU"):
+        RayWorkers(device="cuda")
+    assert ended

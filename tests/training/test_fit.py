@@ -10,10 +10,12 @@ import torch
 
 from pacbayes.bounds import kl_inverse, penalty
 from pacbayes.certificates.certify import certify
+from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, PacBayesError
 from pacbayes.networks import layers, stochastic
 from pacbayes.networks.distributions import SCALE_FLOOR
 from pacbayes.training import Checkpoint, Epoch, Settings, fit
+from pacbayes.training.fit import check_fit
 from pacbayes.training.loss import bounded_cross_entropy
 
 OBJECTIVES = ("invKL", "McAll", "quad", "lbd", "ERM")
@@ -53,6 +55,11 @@ def test_every_estimator(estimator, classes, blobs, small_net, average_bound):
     before = average_bound(net, problem)
     fit(net, problem, estimator=estimator, samples=20, epochs=15, rate=0.05, batch_size=64)
     assert average_bound(net, problem) < before - 0.05
+
+
+def test_the_closed_form_is_refused_for_more_than_two_classes_before_any_work(blobs, small_net):
+    with pytest.raises(InvalidInput, match="two classes, not 3"):
+        check_fit(small_net(3), as_data(blobs(192, 3)), Settings(estimator="closed-form"))
 
 
 def test_a_convolutional_network_trains(average_bound):

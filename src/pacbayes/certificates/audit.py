@@ -47,7 +47,7 @@ def network_faults(
     ``single`` is the state in the single network's file, for a certificate of one.
     """
     kl, profile_kl = divergences(net)
-    found: dict[str, float | None] = {"kl": kl}
+    found: dict[str, float] = {"kl": kl}
     if certificate.profile_kl is not None:
         found["profile_kl"] = profile_kl
     if certificate.predictor == "single":
@@ -204,8 +204,8 @@ def allowance(errors: int, others: int) -> float:
     return math.sqrt(2 * math.log(2 / ERROR_RATE) * (errors + others))
 
 
-def _follows(recorded: float | None, value: float | None) -> bool:
+def _follows(recorded: float | None, value: float) -> bool:
     """The same, but for what another machine's rounding may change; and not below the value before its rounding up."""
-    if recorded is None or value is None:
+    if recorded is None:
         return False
     return recorded >= value - 2e-11 * abs(value) and math.isclose(recorded, value, rel_tol=1e-9, abs_tol=1e-9)

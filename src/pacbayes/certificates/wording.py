@@ -36,6 +36,11 @@ def rounded_down(confidence: float) -> float:
     return math.floor(confidence * 1e6 + 1e-6) / 1e6
 
 
+def last_of(issued: int) -> str:
+    """What to say of a certificate that was not the first for its run."""
+    return f"the last of {issued} certificates for this run: none of them holds if it was chosen by its result"
+
+
 def table(rows: list[tuple[str, str, str]]) -> str:
     """Lines of a name, a value and a remark."""
     return "\n".join(f"  {name:<18} {value:>10}   {remark}" for name, value, remark in rows)

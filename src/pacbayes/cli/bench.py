@@ -20,7 +20,11 @@ def bench(
     ),
     share: Annotated[
         float | None,
-        typer.Option(min=0.001, max=1, help="Share of an epoch and of the draws to measure. [default: 1 on a GPU]"),
+        typer.Option(
+            min=0.001,
+            max=1,
+            help="Share of an epoch and of the draws to measure. [default: 1 on a GPU, 0.005 on a CPU]",
+        ),
     ] = None,
     results: Annotated[
         Path | None, typer.Option(help="Append the table, with where it comes from, to speed.jsonl in this folder.")

@@ -158,7 +158,7 @@ def certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evalu
     print(f"\nWritten: {run.certificate_file}")
     if run.certificate_file.name in before:
         gone = sorted(before - {path.name for path in run.own_files()})
-        more = f", and {', '.join(gone)}, made from that one, is gone" if gone else ""
+        more = f", and {', '.join(gone)}, made from that one, {'are' if len(gone) > 1 else 'is'} gone" if gone else ""
         print(f"It replaces an earlier one{more}. Of several, none may be chosen by its result.")
     return certificate, evaluation
 

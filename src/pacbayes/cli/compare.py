@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from pacbayes.cli.terminal import check_out, print_lines, printable
+from pacbayes.cli.terminal import WIDE, check_out, output, plain_table, print_lines
 from pacbayes.errors import InvalidInput
 from pacbayes.files import write_atomically
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
@@ -26,14 +24,12 @@ def compare(
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise InvalidInput(f"--out writes a page: name a file that ends in .html, not {out}")
     found = compare_runs(runs)
-    lines = [list(COLUMNS), *([printable(cell) for cell in run.cells()] for run in found)]
-    console, wide = Console(), Console(width=400)
-    if not console.is_terminal:
-        console = wide  # lines for another program are not broken
-    table = _table(lines, COLUMNS.index("m"))
-    if wide.measure(table).maximum > console.width:
+    rows, console = [run.cells() for run in found], output()
+    table = plain_table(COLUMNS, rows, COLUMNS.index("m"))
+    if Console(width=WIDE).measure(table).maximum > console.width:
         # A run a column, where a run a line would be too wide.
-        table = _table([list(column) for column in zip(*lines, strict=True)], len(found))
+        head, *lines = zip(COLUMNS, *rows, strict=True)
+        table = plain_table(head, lines, len(found))
     console.print(table)
     for line in warnings(found):
         print()
@@ -41,16 +37,6 @@ def compare(
     if out is not None:
         write_comparison(found, out)
         print(f"\nWritten: {out}")
-
-
-def _table(lines: list[list[str]], last_number: int) -> Table:
-    """A heading and lines; the columns from the second to this one are aligned to the right."""
-    table = Table(show_edge=False, pad_edge=False)
-    for place, column in enumerate(lines[0]):
-        table.add_column(Text(column), justify="right" if 0 < place <= last_number else "left", overflow="fold")
-    for line in lines[1:]:
-        table.add_row(*map(Text, line))
-    return table
 
 
 def card(

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from pacbayes.cli.certify import beside
-from pacbayes.cli.terminal import Interrupted, errors, printable, tell
+from pacbayes.cli.terminal import Interrupted, errors, output, plain_table, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.files import in_shell
 from pacbayes.runs import RunFolder
@@ -72,8 +69,7 @@ def sweep(
             checkpoint_seconds=checkpoint_seconds,
             watch=table,
         )
-    console = Console()
-    (console if console.is_terminal else Console(width=400)).print(_table(result.columns(), result.rows()))
+    output().print(plain_table(result.columns(), result.rows()))
     evaluation = RunFolder(result.run).evaluation()
     print(f"\n{result.certificate}\n{beside(result.certificate, evaluation)}\n{result.charge}\n")
     print(f"Best: {result.run}. Next: pacbayes verify {in_shell(result.run)}\nWritten: {folder / 'sweep.html'}")
@@ -103,7 +99,7 @@ class _LiveTable:
         rows = {each.trial.number: self._row(each) for each in trials}
         if errors.is_terminal:
             order = ranked([each.trial for each in trials])
-            table = _table(("trial", "bound", *self.axes, "state"), [rows[t.number] for t in order[:_MOST_ROWS]])
+            table = plain_table(("trial", "bound", *self.axes, "state"), [rows[t.number] for t in order[:_MOST_ROWS]])
             running = sum(each.trial.state == RUNNING for each in trials)
             table.caption = f"{len(trials) - running} trials ended, {running} running; the least bounds first"
             self.live.update(table, refresh=True)
@@ -119,12 +115,3 @@ class _LiveTable:
         trial = each.trial
         state = f"{each.stage} {each.epoch}" if each.stage else trial.message or trial.state
         return (str(trial.number), shown(trial.bound), *(shown(trial.parameters.get(a)) for a in self.axes), state)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table

@@ -7,16 +7,19 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from pacbayes import processes
 from pacbayes.errors import InvalidInput
 
 errors = Console(stderr=True)
+WIDE = 400
 
 SPELT_OUT = "pacbayes-spelt-out"
 """The way to encode what a terminal has no characters for."""
@@ -62,6 +65,23 @@ def print_lines(text: str, hanging: int = 0) -> None:
     indent = " " * min(hanging, width // 2)
     for line in map(printable, text.splitlines()):
         print("\n".join(textwrap.wrap(line, width, subsequent_indent=indent)) if 20 < width < len(line) else line)
+
+
+def output() -> Console:
+    """For tables of the output proper; lines for another program are not broken."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE)
+
+
+def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> Table:
+    """A table without a frame, in words that may be somebody else's; so many columns after the first hold numbers."""
+    table = Table(show_edge=False, pad_edge=False)
+    for place, column in enumerate(columns):
+        side = "right" if 0 < place <= numbers else "left"
+        table.add_column(Text(printable(column)), justify=side, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
 
 
 def check_out(out: Path | None, *taken: Path) -> None:

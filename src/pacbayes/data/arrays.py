@@ -23,12 +23,7 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     An x that is mapped from a file, ``np.load("x.npy", mmap_mode="r")``, is not copied but read as it is needed.
     """
     if isinstance(data, Data):
-        if classes is not None and classes != data.classes:
-            raise InvalidInput(
-                f"the data have {data.classes} classes, and the network {classes} outputs, where it needs one for "
-                "each class. The last nn.Linear that a model registers is taken for its output: "
-                "stochastic(model, output=...) names another"
-            )
+        _check_outputs(data.classes, classes)
         return data
     class_names: tuple[str, ...] = ()
     if (arrays := arrays_of(data)) is not None:
@@ -47,10 +42,21 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     x, labels = Streamed(data[0]) if _mapped(data[0]) else as_inputs(data[0]), _labels(data[1])
     if len(labels) != len(x):
         raise InvalidInput(f"x has {len(x)} examples but y has {len(labels)} labels")
+    if class_names:
+        _check_outputs(len(class_names), classes)
     if classes is None:
         classes = len(class_names) or count_classes(labels)
     check_labels(labels, classes)
     return Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name, class_names)
+
+
+def _check_outputs(found: int, classes: int | None) -> None:
+    if classes not in (None, found):
+        raise InvalidInput(
+            f"the data have {found} classes, and the network {classes} outputs, where it needs one for "
+            "each class. The last nn.Linear that a model registers is taken for its output: "
+            "stochastic(model, output=...) names another"
+        )
 
 
 def _mapped(x: Any) -> bool:

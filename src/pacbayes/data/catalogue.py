@@ -98,36 +98,51 @@ def load_inputs(
     features: the columns of a ``.csv`` file to take, by their names.
     """
     name = os.fspath(name)
+    kind, path, detail = _own(name) or ("", Path(), "")
+    if kind == "npz":
+        return read_npz_inputs(path)
+    if kind == "csv":
+        return read_csv_inputs(path, detail, features)
+    if kind == "npy":
+        return read_npy_inputs(path)
+    return load(name, "train" if kind else "test", folder=folder).x
+
+
+def _own(name: str) -> tuple[str, Path, str] | None:
+    """(kind, path, what stands behind #), if this is a path to data of one's own."""
     place, _, detail = name.partition("#")
-    if name.endswith(".npz"):
-        return read_npz_inputs(expanded(name))
-    if place.endswith(".csv"):
-        return read_csv_inputs(expanded(place), detail, features)
-    if _is_own(name) and is_npy_folder(expanded(name)):
-        return read_npy_inputs(expanded(name))
-    return load(name, "test" if _reader(name) is None else "train", folder=folder).x
+    path = expanded(place)
+    if not place or name in ENTRIES or name in _BINARY:
+        return None
+    if name.lower().endswith(".npz"):
+        return "npz", expanded(name), ""
+    if place.lower().endswith(".csv"):
+        return "csv", path, detail
+    if is_npy_folder(expanded(name)):
+        return "npy", expanded(name), ""
+    if is_npy_folder(path):
+        raise InvalidInput(f"{place} has inputs of one shape, in a file: leave out #{detail}")
+    return ("images", path, detail) if path.is_dir() else None
 
 
 def _reader(name: str) -> Callable[[str], Data] | None:
     """What reads the train or test part, if this is a path to data of one's own."""
-    place, _, detail = name.partition("#")
-    if name.endswith(".npz"):
-        return partial(read_npz, expanded(name))
-    path = expanded(place)
-    if place.endswith(".csv"):
-        return partial(read_csv, path, detail)
-    if _is_own(name) and is_npy_folder(expanded(name)):
-        return partial(read_npy_folder, expanded(name))
-    if image_folder(name) is not None:
-        return partial(read_image_folder, path, detail)
-    return None
+    if (own := _own(name)) is None:
+        return None
+    kind, path, detail = own
+    readers: dict[str, Callable[[str], Data]] = {
+        "npz": partial(read_npz, path),
+        "csv": partial(read_csv, path, detail),
+        "npy": partial(read_npy_folder, path),
+        "images": partial(read_image_folder, path, detail),
+    }
+    return readers[kind]
 
 
 def image_folder(name: str) -> tuple[Path, str] | None:
     """(folder, side), if this is a folder of images."""
-    place, _, side = name.partition("#")
-    folder = _is_own(place) and expanded(place).is_dir() and not is_npy_folder(expanded(name))
-    return (expanded(place), side) if folder else None
+    kind, path, side = _own(name) or ("", Path(), "")
+    return (path, side) if kind == "images" else None
 
 
 def image_scaling(name: str) -> Scaling | None:
@@ -136,10 +151,6 @@ def image_scaling(name: str) -> Scaling | None:
     if entry is None:
         return IMAGES if image_folder(name) is not None else None
     return replace(entry.scaling, levels=IMAGES.levels)
-
-
-def _is_own(name: str) -> bool:
-    return bool(name) and name not in ENTRIES and name not in _BINARY
 
 
 def available() -> list[tuple[str, str]]:

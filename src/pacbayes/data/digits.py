@@ -11,9 +11,7 @@ TRAIN = 1437
 _SEED = 0
 
 
-def read_digits(
-    paths: Sequence[Path] = (), shape: tuple[int, ...] = (-1, 1, 8, 8), *, test: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def read_digits(paths: Sequence[Path], shape: tuple[int, ...], *, test: bool) -> tuple[np.ndarray, np.ndarray]:
     """Pixels 0 to 16, uint8 of ``shape``, and labels, uint8 [m].
 
     scikit-learn gives no test part: the train part is the first 1,437 examples of ``permutation(1797, 0)``, the

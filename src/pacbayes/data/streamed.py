@@ -27,11 +27,13 @@ class Streamed:
 
     dtype = torch.float32
 
-    def __init__(self, values: np.ndarray, places: np.ndarray | None = None, device: torch.device | None = None):
+    places: np.ndarray | None = None
+    device = torch.device("cpu")
+
+    def __init__(self, values: np.ndarray):
         if values.dtype.kind not in "biuf":
             raise InvalidInput(f"x must hold real numbers, not {values.dtype}")
-        self.values, self.places = np.asarray(values), places
-        self.device = device or torch.device("cpu")
+        self.values = np.asarray(values)
         self.file = values.filename if isinstance(values, np.memmap) else None
         self.stamp = _stamp(self.file)
         # Set once all values are known to be finite; that of a part follows.
@@ -63,12 +65,14 @@ class Streamed:
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(chosen, np.float32)
 
-    def __getitem__(self, index: int | slice | Tensor) -> Tensor:
+    def __getitem__(self, index: int | slice | Tensor | np.ndarray | list[int]) -> Tensor:
         if isinstance(index, int):
             return self[torch.tensor([range(len(self))[index]])][0]
+        if isinstance(index, np.ndarray | list):
+            index = torch.as_tensor(index)
         if isinstance(index, slice):
             rows = np.arange(*index.indices(len(self)))
-        elif isinstance(index, Tensor) and index.ndim == 1:
+        elif isinstance(index, Tensor) and index.ndim == 1 and not index.is_floating_point():
             rows = (index.nonzero().squeeze(1) if index.dtype == torch.bool else index).numpy(force=True)
         else:
             raise InvalidInput("inputs that are not in memory are picked by row alone: x[7], x[:100] or x[indices]")

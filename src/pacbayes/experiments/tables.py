@@ -17,7 +17,7 @@ _HEADINGS = (
     "row", "schedule, seed", "empirical risk", "test error", "penalty", "bound", "training", "certifying", "device",
     "commit",
 )  # fmt: skip
-_COLUMNS = ("empirical_risk", "test_error", "penalty", "risk_bound")
+_COLUMNS = ("empirical_risk", "test_error", "penalty")
 _INTRODUCTION = (
     "Made by `pacbayes reproduce --tables` from the `.jsonl` files in this folder, which hold every number with its "
     "seed, machine, time and commit, all but the oldest also with their whole configuration. Bounds hold with "
@@ -180,7 +180,7 @@ def _holdout(experiment: Experiment, records: list[dict[str, Any]]) -> str:
 
 def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
     def cells(record: dict[str, Any]) -> list[str]:
-        pairs = [f"{_number(record[name])} / {_number(record['paper'].get(name))}" for name in _COLUMNS[:-1]]
+        pairs = [f"{_number(record[name])} / {_number(record['paper'].get(name))}" for name in _COLUMNS]
         pairs.append(f"{_bound(record['risk_bound'])} / {_number(record['paper'].get('risk_bound'))}")
         if record["test_error_sd"] is not None:
             pairs[1] += f" (± {_number(record['test_error_sd'])})"

@@ -116,7 +116,14 @@ class Passes:
         except (AttributeError, TypeError):
             for rule in hidden:
                 self.binding.give_up(rule)
-            hidden, calls = [], self._watch(x, Draw("mean", zeros), moments)
+            hidden = []
+            try:
+                calls = self._watch(x, Draw("mean", zeros), moments)
+            except TypeError as error:
+                raise UnsupportedModel(
+                    f"the model fails where its last Linear is drawn: {error}. Call that layer with its input alone, "
+                    "by position: head(h), not head(input=h)"
+                ) from error
         for rule in hidden:
             for count, seen in calls.items():
                 if [call.rows for call in seen if call.layer is rule.layer] not in ([], [count]):

@@ -84,14 +84,14 @@ def _turned(x: Tensor) -> Tensor:
     return x
 
 
-def _cosines(n: int, device: torch.device | None = None) -> Tensor:
+def _cosines(n: int, device: torch.device) -> Tensor:
     """An orthonormal basis of n places in a row: the discrete cosine transform."""
     place = torch.arange(n, dtype=torch.float64, device=device)
     basis = torch.cos(math.pi * (place + 0.5) * place[:, None] / n)
     return basis / basis.norm(dim=1, keepdim=True)
 
 
-def _waves(n: int, device: torch.device | None = None) -> Tensor:
+def _waves(n: int, device: torch.device) -> Tensor:
     """An orthonormal basis of n places in a circle: the discrete Fourier transform, in real numbers."""
     place = torch.arange(n, dtype=torch.float64, device=device)
     angle = 2 * math.pi * place * place[: n // 2 + 1, None] / n

@@ -71,9 +71,9 @@ class StochasticNetwork(nn.Module):
         self,
         model: nn.Module,
         prior_variance: float,
-        distribution: str = "gaussian",
-        layers: Iterable[str] | None = None,
-        output: str | None = None,
+        distribution: str,
+        layers: Iterable[str] | None,
+        output: str | None,
     ):
         super().__init__()
         if not isinstance(model, nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pacbayes.certificates import Certificate, ClassCertificate
-from pacbayes.certificates.wording import percent
+from pacbayes.certificates.wording import last_of, percent
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.report.decomposition import comparisons, decomposition
 from pacbayes.report.page import read_classes
@@ -46,7 +46,7 @@ def model_card(run: RunFolder) -> str:
         "## Model",
         "",
         f"- Architecture: {_code(config.model_name(tuple(record['shape'])))}",
-        f"- Inputs: {_inputs(config, record['shape'])}",
+        f"- Inputs: {_inputs(run.config_with_data(), record['shape'])}",
         f"- Classes: {record['classes']}{_named(run.class_names())}",
         f"- Predictor: {_PREDICTORS[certificate.predictor]}",
         f"- Training: {_training(config, certificate)}",
@@ -121,9 +121,7 @@ def _classes(classes: ClassCertificate, names: list[str]) -> list[str]:
 
 
 def _others(issued: int) -> str:
-    if issued == 1:
-        return ""
-    return f" It is the last of {issued} for this run: none of them holds if it was chosen by its result."
+    return f" It is {last_of(issued)}." if issued > 1 else ""
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.wording import percent
+from pacbayes.certificates.wording import last_of, percent
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import write_atomically
 from pacbayes.report.decomposition import Part, comparisons, decomposition, nats
@@ -77,7 +77,7 @@ def warnings(runs: Sequence[Compared]) -> Iterator[str]:
     for run in runs:
         yield from (f"{run.name}: {remark}" for remark in run.evaluation.remarks(run.certificate.risk_bound))
         if run.issued > 1:
-            yield f"{run.name}: the last of {run.issued} certificates; none holds if it was chosen by its result."
+            yield f"{run.name}: {last_of(run.issued)}."
     if len(runs) > 1:
         yield (
             "Each certificate holds at its own confidence. Whoever keeps the one with the least bound must add up the "

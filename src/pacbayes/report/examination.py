@@ -25,27 +25,31 @@ _MOST_OPERATIONS = 6e10
 
 @dataclass(frozen=True)
 class Examination:
-    mistakes: Mistakes
+    mistakes: Mistakes | None
+    """None where no examples are wanted."""
     affine: dict[str, Any] | None
     """None where it would take long, or where all estimates are equal."""
 
 
-def examine(run: RunFolder, certificate: Certificate, place: str | None = None) -> Examination:
+def examine(
+    run: RunFolder, certificate: Certificate, place: str | None = None, *, examples: bool = True
+) -> Examination:
     """Pass the data through the network, on the CPU; nothing is downloaded.
 
     The mistakes are on the test part, or on the bound data where there is none.
     """
-    split = run.data(place, download=False)
-    test = test_data(run.config_with_data(place), split.bound.shape, download=False)
-    net = run.network("cpu")
+    split, net = run.data(place, download=False), run.network("cpu")
     cost = _operations(net, split.bound.x[:1])
     affine = None
     if cost * len(split.bound) * _REALISATIONS <= _MOST_OPERATIONS and net.hidden_size:
         affine = affine_check(net, split.bound, _REALISATIONS, 0, certificate.delta / certificate.priors)
         affine = affine if affine["sd"] > 0 else None
-    examples, source = (test, "test") if test is not None else (split.bound, "bound")
-    count = min(len(examples), _MOST_EXAMPLES, max(1, int(_MOST_OPERATIONS / (cost * _DRAWS))))
-    few = examples.take(torch.arange(count).numpy())
+    if not examples:
+        return Examination(None, affine)
+    test = test_data(run.config_with_data(place), split.bound.shape, download=False)
+    shown, source = (test, "test") if test is not None else (split.bound, "bound")
+    count = min(len(shown), _MOST_EXAMPLES, max(1, int(_MOST_OPERATIONS / (cost * _DRAWS))))
+    few = shown.take(torch.arange(count).numpy())
     draws, sampling = _DRAWS, "shared"
     if (single := run.single(certificate)) is not None:
         net, draws, sampling = net.at(flat_weights(net, single)), 1, "mean"

@@ -35,10 +35,10 @@ _MEANINGS = {
         "parts": "What each formula gave that was evaluated, at its share of delta.",
     },
     "The error on the bound data": {
-        "empirical_risk": "The error rate seen: errors / visits.",
+        "empirical_risk": "The error rate seen: errors / (visits · unit); of a vote, by the count that part names.",
         "empirical_risk_bound": "What the classifier's error rate on the bound data is at most, given that it was "
         "estimated with random draws.",
-        "errors": "How many of the visits ended in a wrong label.",
+        "errors": "How many of the visits ended in a wrong label, in parts of 1 / unit.",
         "visits": "How often an example was shown to a randomly drawn network.",
         "unit": "Errors are counted in this part of one; above 1 where losses are not whole numbers.",
         "voters": "How many networks vote on each prediction of the majority vote.",

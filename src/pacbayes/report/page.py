@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.certificates import Certificate, ClassCertificate
-from pacbayes.certificates.wording import class_titles, percent
+from pacbayes.certificates.wording import class_titles, last_of, percent
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import in_shell, write_atomically
 from pacbayes.report.affine import affine_svgs
@@ -49,13 +49,13 @@ def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
     kept = _kept(stages.get("posterior", []))
     decomposed = decomposition_svg(certificate, evaluation)
     classes = read_classes(run, certificate)
-    seen = _examined(run, certificate, data)
+    seen = _examined(run, certificate, data, examples)
     names = class_titles(run.class_names() if classes else ())
     compared = bounds_bars(certificate, evaluation)
     return render(
         "page.html",
         certificate=certificate,
-        issued=certificates_issued(run),
+        others=last_of(issued) if (issued := certificates_issued(run)) > 1 else "",
         risk_bound=percent(certificate.risk_bound),
         decomposition=decomposed,
         bounds=bars_svg("bounds", "Bounds for the same counts", compared),
@@ -64,7 +64,7 @@ def _page(run: RunFolder, data: str | None, examples: bool) -> bytes:
         classes=classes,
         class_names=names,
         class_bars=bars_svg("classes", "Certified risk of each class", class_bars(classes, names)) if classes else "",
-        mistakes=seen.mistakes if seen and examples else None,
+        mistakes=seen.mistakes if seen else None,
         affine=seen.affine if seen else None,
         affine_pictures=affine_svgs(seen.affine) if seen and seen.affine else [],
         evaluation=evaluation,
@@ -106,14 +106,15 @@ def read_classes(run: RunFolder, certificate: Certificate) -> ClassCertificate |
     return classes
 
 
-def _examined(run: RunFolder, certificate: Certificate, data: str | None) -> Examination | None:
+def _examined(run: RunFolder, certificate: Certificate, data: str | None, examples: bool) -> Examination | None:
     """None where the data are not at hand, unless their place was named."""
     try:
-        return examine(run, certificate, data)
+        return examine(run, certificate, data, examples=examples)
     except PacBayesError as error:
         if data is not None:
             raise
-        warnings.warn(f"the page shows no examples: {error}", stacklevel=4)
+        missing = "neither examples nor the affine check" if examples else "no affine check"
+        warnings.warn(f"the page shows {missing}: {error}", stacklevel=4)
         return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pacbayes.bounds.deltas import check_priors
 from pacbayes.checks import check_one_of, check_types
 from pacbayes.data import available
-from pacbayes.data.folders import expanded
+from pacbayes.data.catalogue import image_folder
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import LARGEST_VARIANCE
 from pacbayes.seeds import check_seed, derived_seed
@@ -170,7 +170,7 @@ class Config:
             return self
         published = self.data in dict(available())
         column = self.data.partition("#")[2]
-        has_one = place.lower().endswith(".csv") or expanded(place).is_dir()
+        has_one = place.lower().endswith(".csv") or image_folder(place) is not None
         if column and has_one and not published and "#" not in place:
             place = f"{place}#{column}"  # of the labels in a table, or the size of images
         return self.with_options({"data_folder" if published else "data": place})

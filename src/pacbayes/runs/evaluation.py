@@ -40,7 +40,7 @@ class Evaluation:
     @classmethod
     def from_json(cls, content: bytes, source: str) -> Evaluation:
         """The evaluation in a file, which may be anybody's."""
-        refusal = f"{source} is damaged (make it again with 'pacbayes certify')"
+        refusal = f"{source} is damaged (pacbayes.runs.evaluate_run(RunFolder.open(RUN)) in Python makes it again)"
         found = record_of(cls, content, refusal)
         rates = (found.test_error, found.test_error_sd, found.holdout_bound, found.constant_error)
         counts = (found.test_draws, found.test_examples)

@@ -107,21 +107,19 @@ class RunFolder:
         An existing run is only replaced on request.
         """
         run = cls(path)
-        if path.exists() and not path.is_dir():
-            raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
         own = run.own_files()
-        # What a run leaves that was killed while its folder was made; all else is somebody's.
-        leftovers = {run.data_file, *(path / f".{name}.partial" for name in ("data.json", "config.toml"))}
-        expected = set(own) if overwrite else leftovers
-        if path.exists() and not run.config_file.is_file() and set(path.iterdir()) - expected:
-            raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
-        if run.config_file.is_file() and not overwrite:
-            raise RunError(f"{path} holds a run already: name another folder, or use --resume or --overwrite")
         if run.config_file.is_file():
+            if not overwrite:
+                raise RunError(f"{path} holds a run already: name another folder, or use --resume or --overwrite")
             try:
                 run.config()
             except PacBayesError as error:
                 raise RunError(f"{path} is not replaced, for its config.toml is not that of a run: {error}") from None
+        elif path.exists():
+            # What a run leaves that was killed while its folder was made; all else is somebody's.
+            leftovers = {run.data_file, *(path / f".{name}.partial" for name in ("data.json", "config.toml"))}
+            if not path.is_dir() or set(path.iterdir()) - (set(own) if overwrite else leftovers):
+                raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
         # The configuration last: a folder without one would not be known for a run.
         for old in sorted(own, key=lambda old: old == run.config_file):
             old.unlink(missing_ok=True)

@@ -48,7 +48,7 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
     Columns of a table are found by their names. Images need no folders of classes; they are resized if those were, and
     their pixels scaled as those were.
     """
-    config, record = run.config(), run.data_record()
+    config, record = run.config_with_data(), run.data_record()
     place, _, side = name.partition("#")
     trained_side, scaling = config.data.partition("#")[2], image_scaling(config.data)
     files = unlabelled_images(expanded(place))

@@ -21,6 +21,7 @@ class RayWorkers:
     """
 
     def __init__(self, jobs: int | None = None, device: str = "cpu"):
+        self._running: dict[Any, int] = {}
         self._ray = ray = _ray()
         self._own = not ray.is_initialized()
         if self._own:
@@ -36,7 +37,6 @@ class RayWorkers:
         self.size = jobs or found
         needs = {"num_cpus": 1, "num_gpus": 1 if unit == "GPU" else 0, "max_retries": LIVES - 1}
         self._run: Any = ray.remote(**needs)(_work)
-        self._running: dict[Any, int] = {}
 
     def start(self, number: int, task: Task, *arguments: Any) -> None:
         run = self._run.options(name=f"trial {number}")

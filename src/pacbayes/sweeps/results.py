@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pacbayes.certificates import Certificate
-from pacbayes.certificates.wording import percent
+from pacbayes.certificates.wording import last_of, percent
 from pacbayes.errors import RunError
 from pacbayes.files import sha256, write_atomically, write_json
 from pacbayes.report.decomposition import comparisons
@@ -85,7 +85,7 @@ def write_results(
     charge, certificate = sweep.charge, RunFolder(run).certificate()
     words = str(charge)
     if (issued := certificates_issued(RunFolder(run))) > 1:
-        words += f" Its certificate is the last of {issued}: none holds if it was chosen by its result."
+        words += f" Its certificate is {last_of(issued)}."
     place = str(run.relative_to(folder.absolute()))
     result = Result(folder, sweep, tuple(trials), best, run, certificate, words)
     record = {

@@ -278,4 +278,6 @@ def trained_from(net: StochasticNetwork, data: Data) -> dict[str, str]:
 def check_fit(net: StochasticNetwork, data: Data, settings: Settings) -> None:
     """Refuse too few examples, or a shape the model does not take, in one clear line and before any work."""
     penalty(0.0, len(data), settings.delta)
+    if settings.estimator == "closed-form" and net.classes != 2:
+        raise InvalidInput(f"the closed form holds for two classes, not {net.classes}: take estimator 'auto'")
     check_examples(net, data.x)

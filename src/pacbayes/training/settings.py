@@ -13,21 +13,10 @@ from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import SAMPLINGS
 from pacbayes.seeds import check_seed
 
-METHODS = {
-    "G": "Cond-Gauss: the 0-1 error itself, through the Gaussian output given the hidden draw",
-    "S": "standard: sampled outputs and a bounded cross-entropy in place of the error",
-    "CE": "plain cross-entropy of the deterministic network of means: pre-training, no bound",
-}
+METHODS = ("G", "S", "CE")
 LAMBDAS = ("trained", "best")
-DIVERGENCES = {
-    "kl": "KL(Q‖P), the paper's",
-    "profile": "KL with the prior's scale chosen for each weight tensor, its union bound included: for certificates "
-    'with bound="best" or one that ends in "+profile"',
-}
-OPTIMISERS = {
-    "sgd": "SGD with momentum, the paper's",
-    "adam": "Adam (Kingma and Ba 2015): finds its way where the error is flat, as at a random start of a deep network",
-}
+DIVERGENCES = ("kl", "profile")
+OPTIMISERS = ("sgd", "adam")
 # A configuration may come from anywhere, and its schedule is written out epoch by epoch.
 MOST_EPOCHS, LARGEST_RATE = 50_000, 3e38
 
@@ -39,20 +28,23 @@ class Settings:
     objective: str = "invKL"
     """What is minimised: invKL, McAll, quad, lbd, or ERM (the risk alone)."""
     method: str = "G"
-    """G, Cond-Gauss; S, the standard method; CE, deterministic pre-training of the means."""
+    """G, Cond-Gauss: the 0-1 error itself, through the Gaussian output given the hidden draw. S, the standard method:
+    sampled outputs and a bounded cross-entropy. CE, pre-training: cross-entropy of the network of means, no bound."""
     epochs: int = 100
     rate: float = 0.01
     schedule: str = "cosine"
     """"cosine" (from rate to 0), "constant", or steps such as "250@0.005, 50@0.0001", which replace epochs and rate."""
     optimiser: str = "sgd"
-    """sgd or adam; lambda is trained by SGD always."""
+    """sgd, the paper's, or adam, which finds its way where the error is flat, as at a random start of a deep network;
+    lambda is trained by SGD always."""
     momentum: float = 0.9
     kappa: float = 1.0
     """Weight of the penalty in training; a certificate never uses it."""
     weighted: str = "penalty"
     """What kappa weighs: the whole penalty (the paper's), or "KL" alone, as in Pérez-Ortiz et al. 2021."""
     divergence: str = "kl"
-    """What the penalty is made of: kl or profile."""
+    """What the penalty is made of: kl, the paper's; or profile, with the prior's scale chosen for each weight tensor,
+    and paid for: for certificates with bound="best" or one that ends in "+profile"."""
     delta: float = 0.025
     batch_size: int = 128
     sampling: str = "mixed"
