@@ -66,7 +66,7 @@ def test_images_and_other_data_are_found_from_another_folder(pacbayes_main, tmp_
         assert verified.status == 0 and "passed         split" in verified.out, verified.out
 
 
-@pytest.mark.filterwarnings("default:the page shows no examples")
+@pytest.mark.filterwarnings("default:the page shows neither examples")
 def test_a_run_finds_its_table_from_another_folder(pacbayes_main, tmp_path, tiny, monkeypatch):
     """Named relatively, as most are: found beside the run folder, or a few folders above it."""
     monkeypatch.chdir(tmp_path)
@@ -85,7 +85,7 @@ def test_a_run_finds_its_table_from_another_folder(pacbayes_main, tmp_path, tiny
     (tmp_path / "mine.csv").unlink()
     verified = pacbayes_main("verify", run)
     assert verified.status == 0 and "not at hand" in verified.out, verified.out
-    assert "the page shows no examples" in pacbayes_main("report", run).err
+    assert "the page shows neither examples" in pacbayes_main("report", run).err
 
 
 def test_copied_rows_are_pointed_out_in_one_line(process, pacbayes_main, tmp_path, tiny):

@@ -74,9 +74,11 @@ def test_data_that_are_not_at_hand_leave_the_rest_of_the_page(table_run, tmp_pat
     where = tmp_path / "moved.npz"
     Path(table_run.config().data).rename(where)
     try:
-        with pytest.warns(UserWarning, match="shows no examples: "):
+        with pytest.warns(UserWarning, match="shows neither examples nor the affine check: "):
             text = write_report(table_run).read_text("utf-8")
         assert "Where it errs" not in text and "How the number is made up" in text
+        with pytest.warns(UserWarning, match="shows no affine check: "):
+            write_report(table_run, examples=False)
         assert "Where it errs" in write_report(table_run, data=str(where)).read_text("utf-8")
         # A place that was named must hold the data.
         np.savez(tmp_path / "other.npz", x=np.ones((20, 9)), y=np.arange(20) % 3)

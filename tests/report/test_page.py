@@ -22,7 +22,7 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 HOSTILE = "</pre></style><script>alert(1)</script><img src=http://evil.example/x onerror=alert(1)>'\"&"
 
 # These folders have no data beside them.
-pytestmark = pytest.mark.filterwarnings("ignore:the page shows no examples")
+pytestmark = pytest.mark.filterwarnings("ignore:the page shows neither examples")
 
 
 class Page(HTMLParser):

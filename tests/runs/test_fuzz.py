@@ -24,7 +24,7 @@ from pacbayes.runs.folder import FILES
 from pacbayes.runs.weights import bytes_of_weights, read_weights
 
 # What a page leaves out because of a damaged file is said in a warning.
-pytestmark = pytest.mark.filterwarnings("ignore:the page shows no examples")
+pytestmark = pytest.mark.filterwarnings("ignore:the page shows neither examples")
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from pacbayes.data import load
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import in_shell, write_atomically
@@ -225,6 +223,8 @@ def _locked(folder: Path) -> Iterator[None]:
     if folder.exists() and not (folder / FILE).is_file() and {path.name for path in folder.iterdir()} - {_LOCK}:
         raise RunError(f"{folder} exists and holds no sweep: name another folder, nothing was written")
     folder.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock, Timeout
+
     try:
         with FileLock(folder / _LOCK, timeout=0):
             yield

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import sha256
 from pacbayes.runs import Config, RunFolder, certify_run, evaluate_run, train_run
@@ -57,6 +55,8 @@ def train_trial(config: Config, path: Path, priors: Path, stop: Path, checkpoint
             _keep_prior(run, config, priors)
         if stage == "posterior" and epoch.epoch + 1 < total and stop.exists():
             raise _Stopped
+
+    from filelock import FileLock
 
     try:
         # A worker that has lost its sweep may live on for a moment; the next one waits for it.
