@@ -24,11 +24,11 @@ from pacbayes.certificates import (
     monte_carlo,
 )
 from pacbayes.certificates.classes import ClassCertificate
+from pacbayes.certificates.evidence import EXACT_UNIT
+from pacbayes.certificates.exact import exact_errors, exact_moments
 from pacbayes.certificates.monte_carlo import (
-    EXACT_UNIT,
     confusion_counts,
     draws_within,
-    exact_errors,
     independent_errors,
     vote_errors,
 )
@@ -121,7 +121,7 @@ def test_the_vote_counts_what_it_says(voters):
     data = gaussian_data(30, seed=2)
     visits = 20_000
     found = vote_errors(frozen, data, voters, visits, 7)
-    mean, variance, _ = frozen.exact_moments(data.x)
+    mean, variance, _ = exact_moments(frozen, data.x)
     p = torch.stack([misclassification_probability(mean, variance, torch.full_like(data.y, c)) for c in range(3)], 1)
     answers = 1 - p  # [examples, classes]: the chance of each answer
     wrong = p.gather(1, data.y[:, None])[:, 0]
@@ -156,7 +156,7 @@ def test_frozen_features_need_no_draws():
     fit(net, data, epochs=5, rate=0.05)
     issued = certify(net, data, sampling="exact", bound="best")
     assert issued.check() == [] and (issued.mc_delta, issued.draws, issued.confidence) == (0.0, 0, 0.975)
-    mean, variance, _ = net.exact_moments(data.x)
+    mean, variance, _ = exact_moments(net, data.x)
     true = misclassification_probability(mean, variance, data.y, nodes=400).mean().item()
     assert true <= issued.empirical_risk <= true + 0.003
     counted = certify(net, data, draws=60_000, seed=1).empirical_risk
@@ -381,7 +381,7 @@ def test_the_comparison_has_no_limits_that_the_counts_do_not_allow(trained):
 
 def test_exact_errors_are_whole_numbers_and_not_below():
     net, data = frozen_net(), gaussian_data(20)
-    mean, variance, _ = net.exact_moments(data.x)
+    mean, variance, _ = exact_moments(net, data.x)
     true = misclassification_probability(mean, variance, data.y, nodes=400).sum().item()
     found = exact_errors(net, data)
     assert type(found) is int and true <= found / EXACT_UNIT <= true + 0.1
@@ -396,7 +396,7 @@ def test_sums_of_one_sign_are_no_other_output(inputs, classes):
         linear.weight.copy_(torch.rand(classes, inputs, generator=generator))
     x, y = torch.rand(60, inputs, generator=generator), torch.arange(60) % classes
     net = stochastic(linear, 1e-8)
-    _, _, room = net.exact_moments(x)
+    _, _, room = exact_moments(net, x)
     assert room.max() < 0.01 * inputs and certify(net, as_data((x, y), classes=classes), sampling="exact").check() == []
 
 

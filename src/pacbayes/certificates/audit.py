@@ -12,10 +12,10 @@ from pacbayes.bounds.confidence import clopper_pearson_upper
 from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.certify import divergences
 from pacbayes.certificates.classes import ClassCertificate
+from pacbayes.certificates.exact import exact_errors
 from pacbayes.certificates.monte_carlo import (
     Progress,
     confusion_counts,
-    exact_errors,
     independent_errors,
     pair_errors,
     shared_errors,

@@ -11,13 +11,13 @@ import torch
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certificate import Certificate
 from pacbayes.certificates.evidence import EXACT_UNIT, LIMITS, LOSS_UNIT, PREDICTORS, Evidence
+from pacbayes.certificates.exact import exact_errors
 from pacbayes.certificates.monte_carlo import (
     Loss,
     Progress,
     check_budget,
     check_draws,
     draws_within,
-    exact_errors,
     independent_errors,
     independent_losses,
     network_errors,

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes import processes
-from pacbayes.bounds.riemann import misclassification_upper
-from pacbayes.certificates.evidence import EXACT_UNIT, LOSS_UNIT
+from pacbayes.certificates.evidence import LOSS_UNIT
 from pacbayes.checks import plain
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
@@ -226,27 +225,6 @@ def network_errors(net: StochasticNetwork, data: Data) -> int:
     device = net.mean.device
     with full_precision():
         return sum(int(_wrong(net(x.to(device), "mean"), y.to(device)).sum()) for x, y in chunks)
-
-
-@torch.no_grad()
-def exact_errors(net: StochasticNetwork, data: Data) -> int:
-    """m Err_S(Q) in parts of 1/``EXACT_UNIT``, rounded up, where the last layer alone is drawn: no Monte Carlo."""
-    if net.hidden_size:
-        raise InvalidInput("the risk is known without draws only where the last layer alone is stochastic")
-    size = chunk_size(net, data.x, per_example_weights=False)
-    total = 0
-    for x, y in zip(data.x.split(size), data.y.split(size), strict=True):
-        y = y.to(net.mean.device)
-        with full_precision():
-            mean, variance, room = net.exact_moments(x.to(net.mean.device))
-        # Rounding is taken to go against the label.
-        own = y.unsqueeze(-1)
-        mean = mean + room.scatter(-1, own, -room.gather(-1, own))
-        risks = misclassification_upper(mean, variance, y)
-        # What is no number is no right answer.
-        risks = torch.where(risks.isfinite(), risks, 1.0)
-        total += int((risks * EXACT_UNIT).ceil().long().sum())
-    return total
 
 
 def whole_parts(losses: Tensor, count: int) -> Tensor:

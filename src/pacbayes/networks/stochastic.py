@@ -130,6 +130,12 @@ class StochasticNetwork(nn.Module):
         return self._binding.output_layer
 
     @property
+    def output_slots(self) -> list[str]:
+        """The names of the last layer's weight and, if it has one, bias."""
+        rule, names = self._binding.rules[-1], list(self.slots)
+        return [names[slot] for slot in (rule.weight, rule.bias) if slot is not None]
+
+    @property
     def drawn_by_rules(self) -> bool:
         """Whether every layer draws by a rule of its own; examples with a draw each must pass one by one if not."""
         return not self._binding.free
@@ -269,38 +275,6 @@ class StochasticNetwork(nn.Module):
         """:meth:`conditional`, with the randomness from a source of one's own."""
         mean, variance = self._pass(x, draw, conditional=True)
         return mean, variance
-
-    def exact_moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """M and V in float64 from the features of the fixed part; the last layer alone must be drawn.
-
-        The third is how far a prediction, made in the network's own precision, may be from what is exact.
-        """
-        seen: list[Tensor] = []
-        hook = self.output_layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-        try:
-            output = self(x, "mean")
-        finally:
-            hook.remove()
-        means, scales = (self.parts(v) for v in (self.mean, scale_of(self.rho)))
-        names = list(self.slots)
-        weight, bias = names[self._binding.rules[-1].weight], self._binding.rules[-1].bias
-        features = seen[-1].double()  # a first pass looks at the model before
-        mean, variance = features @ means[weight].double().T, features.square() @ scales[weight].double().square().T
-        if bias is not None:
-            mean = mean + means[names[bias]].double()
-            variance = variance + scales[names[bias]].double().square()
-        # Of weights four deviations out. Sums of n numbers err by n/2 eps of this at worst, and as libraries make them,
-        # in blocks, by less than √n: seen are 5 for 64 numbers of one sign, 9 for 8,192. More would show at the means.
-        reach = features.abs() @ (means[weight].abs() + 4 * scales[weight]).double().T
-        if bias is not None:
-            reach = reach + (means[names[bias]].abs() + 4 * scales[names[bias]]).double()
-        room = max(4.0, features.shape[-1] ** 0.5) * torch.finfo(output.dtype).eps * reach
-        if bool(((output - mean).abs() > room).any()):
-            raise UnsupportedModel(
-                "the model's output is not that of its last layer, or far less precise than float32 should be: take "
-                "draws in place of an exact risk"
-            )
-        return mean, variance, room
 
     def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
         shapes = list(self.slots.values())
