@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pacbayes.data.faults import faults_of
 from pacbayes.data.plain_pickle import PlainArray, read_plain
 from pacbayes.errors import DataError
 
@@ -48,13 +49,11 @@ def _parse_binary(raw: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _parse_python(raw: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
+    with faults_of(path):
         batch = read_plain(raw)
         if not isinstance(batch, dict) or not isinstance(batch.get("data"), PlainArray):
             raise DataError("the pickle holds no dict with an array 'data'")
         pixels = batch["data"].to_numpy()
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
     if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS or not len(pixels):
         raise DataError(f"{path}: expected uint8 [m, {_PIXELS}], found {pixels.dtype} {list(pixels.shape)}")
     labels = batch.get("labels")

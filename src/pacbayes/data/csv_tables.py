@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from pacbayes.data.dataset import Data
+from pacbayes.data.faults import faults_of
 from pacbayes.data.labels import number_labels
-from pacbayes.errors import DataError, InvalidInput, MissingData
+from pacbayes.errors import DataError, MissingData
 
 MAX_BYTES, MAX_LINE = 2**32, 2**22
 LABEL_COLUMNS = ("label", "class", "target", "y")
@@ -56,13 +57,11 @@ def _read(path: Path, label: str, like: Data | None = None) -> Data:
             f"{path}: the labels are {len(words)} numbers, such as {fractions[0]}: these are no classes; cut them into "
             "some"
         )
-    try:
+    with faults_of(path):
         y, names = number_labels(labels, () if like is None else like.class_names)
         return Data(
             torch.from_numpy(x), torch.from_numpy(y), len(names), path.stem, names, feature_names=tuple(features)
         )
-    except InvalidInput as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def _table(
@@ -72,15 +71,12 @@ def _table(
         raise MissingData(f"{path}: no such file")
     if path.stat().st_size > MAX_BYTES:
         raise DataError(f"{path}: has {path.stat().st_size} bytes; the limit is {MAX_BYTES}")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return _parse(file, label, features, labelled)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not in UTF-8: save it so ({error})") from error
-    except (csv.Error, OSError) as error:
-        raise DataError(f"{path}: not a readable .csv file ({error})") from error
+    with faults_of(path, ".csv file", (csv.Error, OSError)):
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                return _parse(file, label, features, labelled)
+        except UnicodeDecodeError as error:
+            raise DataError(f"not in UTF-8: save it so ({error})") from error
 
 
 def _parse(file: IO[str], label: str, wanted: Sequence[str], labelled: bool) -> tuple[list[str], np.ndarray, list[str]]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pacbayes.data.dataset import Data
+from pacbayes.data.faults import faults_of
 from pacbayes.data.labels import class_order, number_labels
 from pacbayes.data.scaling import IMAGES, Scaling, scaled
 from pacbayes.errors import DataError, InvalidInput, MissingData
@@ -44,12 +45,10 @@ class Images:
 def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as ``find_images``, all in memory."""
     images = find_images(path, side, part)
-    try:
+    with faults_of(path):
         _check_memory(len(images), images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
         x = torch.from_numpy(images.read(slice(None)))
         return Data(x, torch.from_numpy(images.labels), len(images.class_names), path.name, images.class_names)
-    except (DataError, InvalidInput) as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def unlabelled_images(path: Path) -> list[Path]:
@@ -98,12 +97,10 @@ def find_images(path: Path, side: str = "", part: str = "train") -> Images:
     files = _files(train if parted else path)
     names = class_order(name for name, _ in files)
     chosen = _files(test) if part == "test" else files
-    try:
+    with faults_of(path):
         labels, names = number_labels([name for name, _ in chosen], names)
         paths = tuple(file for _, file in chosen)
         return Images(paths, labels, names, _common_shape(paths, int(side or 0)))
-    except (DataError, InvalidInput) as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:

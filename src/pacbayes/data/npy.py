@@ -8,6 +8,7 @@ from typing import IO
 
 import numpy as np
 
+from pacbayes.data.faults import faults_of
 from pacbayes.errors import DataError, MissingData
 
 # What numpy's parser raises for a header that is truncated or corrupt.
@@ -47,7 +48,7 @@ def read_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np
 
 def map_array(path: Path) -> np.memmap:
     """The array in a ``.npy`` file, read-only; nothing but the header is read."""
-    try:
+    with faults_of(path, ".npy file", BAD_HEADER):
         if not path.is_file():
             raise MissingData(f"{path}: no such file")
         with path.open("rb") as file:
@@ -64,9 +65,3 @@ def map_array(path: Path) -> np.memmap:
                     "np.ascontiguousarray(x)"
                 )
             return np.memmap(file, dtype, "r", start.tell(), shape)
-    except MissingData:
-        raise
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    except BAD_HEADER as error:
-        raise DataError(f"{path}: not a readable .npy file ({error})") from error

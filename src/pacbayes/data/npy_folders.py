@@ -12,9 +12,10 @@ import numpy as np
 
 from pacbayes.data.arrays import as_data, count_classes
 from pacbayes.data.dataset import Data, check_inputs
+from pacbayes.data.faults import faults_of
 from pacbayes.data.npy import map_array
 from pacbayes.data.streamed import Streamed
-from pacbayes.errors import DataError, InvalidInput, MissingData
+from pacbayes.errors import DataError, MissingData
 
 CLASS_NAMES = "classes.txt"
 _MAX_LABEL_BYTES, _MAX_NAME_BYTES = 2**33, 2**20
@@ -46,21 +47,18 @@ def _read(path: Path, part: str, present: tuple[tuple[str, object], ...]) -> Dat
         raise MissingData(f"{path}: has no {part} part: there is no {' and no '.join(missing)} in it")
     names = read_class_names(path)
     labels = {name: _labels(path / name) for name in (_TRAIN[1], _TEST[1]) if name in files}
-    try:
+    inputs = map_array(path / x)
+    with faults_of(path):
         classes = len(names) or count_classes(*labels.values())
-        data = as_data((map_array(path / x), labels[y]), classes=classes, name=path.name)
+        data = as_data((inputs, labels[y]), classes=classes, name=path.name)
         return replace(data, class_names=names)
-    except InvalidInput as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def read_npy_inputs(path: Path) -> Streamed:
     """The inputs in ``x.npy``, to predict, with labels or without."""
     x = Streamed(map_array(path / "x.npy"))
-    try:
+    with faults_of(path / "x.npy"):
         check_inputs(x)
-    except InvalidInput as error:
-        raise DataError(f"{path / 'x.npy'}: {error}") from error
     return x
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from pacbayes.data.arrays import as_data, as_inputs, count_classes
 from pacbayes.data.dataset import Data
+from pacbayes.data.faults import faults_of
 from pacbayes.data.npy import BAD_HEADER, read_header
-from pacbayes.errors import DataError, InvalidInput, MissingData
+from pacbayes.errors import DataError, MissingData
 
 MAX_BYTES = 2**33
 # A small file may be made to unpack into one that fills the memory. Beyond this size it may grow so many times.
@@ -32,11 +33,9 @@ def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = 
     arrays = _read_arrays(path, {x, "y", "y_test"}, limit)
     if missing := [name for name in (x, y) if name not in arrays]:
         raise MissingData(f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}")
-    try:
+    with faults_of(path):
         classes = count_classes(*(arrays[name] for name in ("y", "y_test") if name in arrays))
         return as_data((arrays[x], arrays[y]), classes=classes, name=path.stem)
-    except InvalidInput as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def read_npz_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tensor:
@@ -45,26 +44,18 @@ def read_npz_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> 
     arrays = _read_arrays(path, {"x"}, limit)
     if "x" not in arrays:
         raise DataError(f"{path}: holds no array x")
-    try:
+    with faults_of(path):
         return as_inputs(arrays["x"])
-    except InvalidInput as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def _read_arrays(path: Path, names: set[str], limit: int) -> dict[str, np.ndarray]:
     """Those of the named arrays that the file holds."""
-    try:
+    with faults_of(path, ".npz file", _UNREADABLE):
         if not path.is_file():
             raise MissingData(f"{path}: no such file")
         with zipfile.ZipFile(path) as archive:
             present = names & {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
             return {name: _read_array(archive, name, limit) for name in sorted(present)}
-    except MissingData:
-        raise
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    except _UNREADABLE as error:
-        raise DataError(f"{path}: not a readable .npz file ({error})") from error
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
