@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pacbayes.bounds.binary_kl import kl_inverse
+from pacbayes.report.frame import BOTTOM, LEFT, RIGHT, TOP, VIEW, Frame, legend
 from pacbayes.report.svg import element, picture, round_steps, text
-
-_WIDTH, _HEIGHT = 360, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 344, 34, 188
 
 
 def affine_svgs(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -35,37 +32,33 @@ def _panel(
     steps = round_steps(max(curve))
     bottom, top = (0.0, float(steps[-1])) if marked else (min(curve), max(curve[-1], min(curve) + 1e-9))
 
+    frame = Frame(bottom, top)
+
     def x(risk: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (risk - low) / (high - low)
+        return frame.x((risk - low) / (high - low))
 
-    def y(bound: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * (min(max(bound, bottom), top) - bottom) / (top - bottom)
-
-    drawn = _axes([float(step) for step in steps] if marked else [bottom, top], [low, high], x, y)
+    lines = [float(step) for step in steps] if marked else [bottom, top]
+    drawn = frame.grid((bound, f"{100 * bound:.3g} %") for bound in lines)
+    drawn += frame.below(((x(q), f"{100 * q:.3g} %", side) for q, side in ((low, "start"), (high, "end"))), "risk")
     if marked:
-        start, end = x(marked[0]), min(x(marked[1]), _RIGHT)
-        drawn.append(
-            element("rect", x=start, y=_TOP, width=max(end - start, 1.5), height=_BOTTOM - _TOP, class_="band")
-        )
+        start, end = x(marked[0]), min(x(marked[1]), RIGHT)
+        drawn.append(element("rect", x=start, y=TOP, width=max(end - start, 1.5), height=BOTTOM - TOP, class_="band"))
     else:
         counts = found["histogram"]["counts"]
-        wide = (_RIGHT - _LEFT) / len(counts)
+        wide = (RIGHT - LEFT) / len(counts)
         for place, count in enumerate(counts):
-            tall = 0.4 * (_BOTTOM - _TOP) * count / max(counts)
+            tall = 0.4 * (BOTTOM - TOP) * count / max(counts)
             drawn.append(
-                element("rect", x=_LEFT + place * wide, y=_BOTTOM - tall, width=wide, height=tall, class_="band")
+                element("rect", x=LEFT + place * wide, y=BOTTOM - tall, width=wide, height=tall, class_="band")
             )
     # The tangent is drawn as far as it stays in the picture.
     tangent = [(q, found["bound"] + found["slope"] * (q - mean)) for q in risks]
     for look, points in (("empirical", zip(risks, curve, strict=True)), ("kl dashed", tangent)):
-        places = " ".join(f"{x(float(q)):.1f},{y(b):.1f}" for q, b in points if bottom <= b <= top)
+        places = " ".join(f"{x(float(q)):.1f},{frame.y(b):.1f}" for q, b in points if bottom <= b <= top)
         drawn.append(element("polyline", points=places, class_=f"curve {look}"))
-    drawn.append(element("circle", cx=x(mean), cy=y(found["bound"]), r=3.5, class_="empirical"))
-    along = _LEFT
-    for label, look in (("bound", "empirical"), ("tangent", "kl dashed")):
-        drawn.append(element("line", x1=along, x2=along + 16, y1=12, y2=12, class_=f"curve {look}"))
-        drawn.append(text(label, x=along + 22, y=16, class_="tick"))
-        along += 80
+    drawn.append(element("circle", cx=x(mean), cy=frame.y(found["bound"]), r=3.5, class_="empirical"))
+    named, along = legend((("bound", "empirical"), ("tangent", "kl dashed")))
+    drawn += named
     drawn.append(element("rect", x=along, y=6, width=14, height=12, class_="band"))
     drawn.append(text("estimates", x=along + 20, y=16, class_="tick"))
     description = (
@@ -73,18 +66,4 @@ def _panel(
         f"{100 * found['sd']:.3g} %; over two deviations to each side the slope of the bound varies by "
         f"{100 * found['slope_variation']:.2g} %."
     )
-    return picture(name, "The bound and its tangent", description, drawn, viewBox=f"0 0 {_WIDTH} {_HEIGHT}")
-
-
-def _axes(
-    bounds: list[float], risks: list[float], x: Callable[[float], float], y: Callable[[float], float]
-) -> list[str]:
-    drawn = []
-    for bound in bounds:
-        at = y(bound)
-        drawn.append(element("line", x1=_LEFT, x2=_RIGHT, y1=at, y2=at, class_="axis" if at == _BOTTOM else "grid"))
-        drawn.append(text(f"{100 * bound:.3g} %", x=_LEFT - 8, y=at + 4, text_anchor="end", class_="tick"))
-    for risk, anchor in zip(risks, ("start", "end"), strict=True):
-        drawn.append(text(f"{100 * risk:.3g} %", x=x(risk), y=_BOTTOM + 18, text_anchor=anchor, class_="tick"))
-    drawn.append(text("risk", x=(_LEFT + _RIGHT) / 2, y=_BOTTOM + 36, text_anchor="middle", class_="tick"))
-    return drawn
+    return picture(name, "The bound and its tangent", description, drawn, viewBox=VIEW)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from pacbayes.report.frame import BOTTOM, TOP, VIEW, Frame, legend
 from pacbayes.report.svg import element, picture, round_steps, text
-
-_WIDTH, _HEIGHT = 360, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 344, 34, 188
 
 
 @dataclass(frozen=True)
@@ -28,36 +26,23 @@ def curves_svg(name: str, title: str, curves: Sequence[Curve], *, kept: int | No
     """
     epochs = len(curves[0].values)
     steps = round_steps(max(max(curve.values) for curve in curves))
-    top = float(steps[-1])
+    frame = Frame(0.0, float(steps[-1]))
 
     def x(epoch: int) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (epoch / (epochs - 1) if epochs > 1 else 0.5)
+        return frame.x(epoch / (epochs - 1) if epochs > 1 else 0.5)
 
-    def y(value: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * max(value, 0.0) / top
-
-    drawn = []
-    for step in steps:
-        at = y(float(step))
-        drawn.append(element("line", x1=_LEFT, x2=_RIGHT, y1=at, y2=at, class_="grid" if step else "axis"))
-        drawn.append(text(_shown(step, rate), x=_LEFT - 8, y=at + 4, text_anchor="end", class_="tick"))
-    for epoch in epoch_ticks(epochs):
-        drawn.append(text(str(epoch), x=x(epoch - 1), y=_BOTTOM + 18, text_anchor="middle", class_="tick"))
-    drawn.append(text("epoch", x=(_LEFT + _RIGHT) / 2, y=_BOTTOM + 36, text_anchor="middle", class_="tick"))
-
+    drawn = frame.grid((float(step), _shown(step, rate)) for step in steps)
+    drawn += frame.below(((x(epoch - 1), str(epoch), "middle") for epoch in epoch_ticks(epochs)), "epoch")
     if kept is not None:
-        drawn.append(element("line", x1=x(kept), x2=x(kept), y1=_TOP, y2=_BOTTOM, class_="kept"))
+        drawn.append(element("line", x1=x(kept), x2=x(kept), y1=TOP, y2=BOTTOM, class_="kept"))
     for curve in curves:
-        points = " ".join(f"{x(epoch):.1f},{y(value):.1f}" for epoch, value in enumerate(curve.values))
+        points = " ".join(f"{x(epoch):.1f},{frame.y(value):.1f}" for epoch, value in enumerate(curve.values))
         drawn.append(element("polyline", points=points, class_=f"curve {curve.look}"))
         dot = epochs - 1 if kept is None else kept
-        drawn.append(element("circle", cx=x(dot), cy=y(curve.values[dot]), r=3.5, class_=curve.look))
+        drawn.append(element("circle", cx=x(dot), cy=frame.y(curve.values[dot]), r=3.5, class_=curve.look))
 
-    along = _LEFT
-    for curve in curves:
-        drawn.append(element("line", x1=along, x2=along + 16, y1=12, y2=12, class_=f"curve {curve.look}"))
-        drawn.append(text(curve.label, x=along + 22, y=16, class_="tick"))
-        along += 40 + 7 * len(curve.label)
+    named, along = legend((curve.label, curve.look) for curve in curves)
+    drawn += named
     if kept is not None:
         drawn.append(element("line", x1=along + 8, x2=along + 8, y1=5, y2=19, class_="kept"))
         drawn.append(text(f"epoch {kept + 1}, kept", x=along + 16, y=16, class_="tick"))
@@ -67,7 +52,7 @@ def curves_svg(name: str, title: str, curves: Sequence[Curve], *, kept: int | No
         f"after the last" + ("" if kept is None else f", {_value(curve.values[kept], rate)} at the kept one")
         for curve in curves
     )
-    return picture(name, title, f"{epochs} epochs. {ends}.", drawn, viewBox=f"0 0 {_WIDTH} {_HEIGHT}")
+    return picture(name, title, f"{epochs} epochs. {ends}.", drawn, viewBox=VIEW)
 
 
 def epoch_ticks(epochs: int) -> list[int]:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from pacbayes.report.svg import element, picture, round_steps, text
+from pacbayes.report.frame import VIEW, Frame
+from pacbayes.report.svg import element, picture, round_steps
 from pacbayes.sweeps.axes import Axis, Range, ends
 from pacbayes.sweeps.study import Trial
 from pacbayes.sweeps.trial import COMPLETE
 
-_WIDTH, _HEIGHT = 360, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 344, 18, 180
 # Bounds of many times the best say nothing but that they are bad.
 _HIGHEST = 4.0
 
@@ -24,22 +23,11 @@ def slice_svg(place: int, name: str, axis: Axis, trials: Sequence[Trial], best: 
     ended = [trial for trial in trials if trial.bound is not None and name in trial.parameters]
     drawn_trials = [trial for trial in ended if trial.bound is not None and trial.bound <= _HIGHEST * best.bound]
     steps = _scale([trial.bound for trial in drawn_trials if trial.bound is not None])
-    low, high = float(steps[0]), float(steps[-1])
-
-    def y(value: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * (value - low) / (high - low)
-
-    drawn = []
-    for step in steps:
-        at = y(float(step))
-        drawn.append(element("line", x1=_LEFT, x2=_RIGHT, y1=at, y2=at, class_="grid" if step != steps[0] else "axis"))
-        drawn.append(text(f"{float(step * 100):g} %", x=_LEFT - 8, y=at + 4, text_anchor="end", class_="tick"))
-    for value in ends(axis):
-        label = f"{value:g}" if type(value) in (int, float) else str(value)[:12]
-        drawn.append(text(label, x=_place(axis, value), y=_BOTTOM + 18, text_anchor="middle", class_="tick"))
-    drawn.append(text(name, x=(_LEFT + _RIGHT) / 2, y=_BOTTOM + 40, text_anchor="middle", class_="tick"))
+    frame = Frame(float(steps[0]), float(steps[-1]))
+    drawn = frame.grid((float(step), f"{float(step * 100):g} %") for step in steps)
+    drawn += frame.below(((frame.x(_share(axis, value)), _label(value), "middle") for value in ends(axis)), name)
     for trial in drawn_trials:
-        across, up = _place(axis, trial.parameters[name]), y(trial.bound or 0.0)
+        across, up = frame.x(_share(axis, trial.parameters[name])), frame.y(trial.bound or 0.0)
         look = "empirical" if trial.state == COMPLETE else "compared"
         drawn.append(element("circle", cx=across, cy=up, r=3.5, class_=look))
         if trial.number == best.number:
@@ -48,7 +36,7 @@ def slice_svg(place: int, name: str, axis: Axis, trials: Sequence[Trial], best: 
     described = f"The least, {best.bound:.4g}, is that of {name} = {best.parameters[name]}."
     if hidden:
         described += f" {hidden} trials of more than {_HIGHEST:g} times that are not shown."
-    return picture(f"slice-{place}", f"Bound over {name}", described, drawn, viewBox=f"0 0 {_WIDTH} {_HEIGHT}")
+    return picture(f"slice-{place}", f"Bound over {name}", described, drawn, viewBox=VIEW)
 
 
 def _scale(values: Sequence[float]) -> list[Decimal]:
@@ -63,11 +51,14 @@ def _scale(values: Sequence[float]) -> list[Decimal]:
     return [step * place for place in range(first, max(last, first + 1) + 1)]
 
 
-def _place(axis: Axis, value: Any) -> float:
+def _label(value: Any) -> str:
+    return f"{value:g}" if type(value) in (int, float) else str(value)[:12]
+
+
+def _share(axis: Axis, value: Any) -> float:
+    """How far along the axis a value lies, from 0 to 1."""
     if not isinstance(axis, Range):
-        share = (axis.index(value) + 0.5) / len(axis)
-    elif axis.log:
-        share = math.log(value / axis.low) / math.log(axis.high / axis.low)
-    else:
-        share = (value - axis.low) / (axis.high - axis.low)
-    return _LEFT + (_RIGHT - _LEFT) * share
+        return (axis.index(value) + 0.5) / len(axis)
+    if axis.log:
+        return math.log(value / axis.low) / math.log(axis.high / axis.low)
+    return (value - axis.low) / (axis.high - axis.low)
