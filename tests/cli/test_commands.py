@@ -281,6 +281,15 @@ def test_a_majority_vote_and_its_predictions(run, pacbayes_main):
     assert pacbayes_main("report", run).status == 0
 
 
+@pytest.mark.parametrize("flags", [("card",), ("report",), ("compare",), ("predict", "digits")])
+def test_no_page_takes_the_place_of_a_folder_or_of_another_runs_file(flags, run, tmp_path, pacbayes_main):
+    (tmp_path / "config.toml").write_text("")
+    for out, words in ((".", "is a folder"), ("/", "is a folder"), (tmp_path / "config.toml", "a file of a run")):
+        refused = pacbayes_main(flags[0], run, *flags[1:], "--out", out)
+        assert refused.status == 1 and words in refused.err
+    assert (tmp_path / "config.toml").read_text() == ""
+
+
 @pytest.mark.parametrize("predictor", ["single", "majority"])
 def test_classes_are_promised_for_no_other_predictor(predictor, run, pacbayes_main):
     """They are bounds of the randomised classifier: no page shows them beside another's certificate."""

@@ -12,7 +12,7 @@ from pacbayes.certificates.wording import rounded_up
 from pacbayes.errors import RunError
 from pacbayes.files import sha256
 from pacbayes.report import write_report
-from pacbayes.runs import RunFolder, certify_run, predict_run, train_run, verify_run
+from pacbayes.runs import RunFolder, certify_run, certify_run_classes, predict_run, train_run, verify_run
 from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.folder import FILES
 from pacbayes.runs.journal import EVENTS, Line, read_journal
@@ -105,6 +105,14 @@ def test_every_certificate_stays_on_record(whole):
     assert not failed(whole)
     # The report was that of a certificate that is no longer there.
     assert not (whole.path / "report.html").exists()
+
+
+def test_certificates_of_classes_are_counted_too(whole):
+    for seed in (1, 2):
+        assert detail(whole, "issued")[0] == PASSED
+        certify_run_classes(whole, draws=300, seed=seed)
+    status, words = detail(whole, "issued")
+    assert status == OPEN and "1 certificate for this run" in words and "2 for its classes" in words
 
 
 def test_an_older_certificate_cannot_be_put_back(whole):

@@ -260,6 +260,28 @@ def test_two_processes_do_not_train_in_one_folder(config, tmp_path):
     assert contents(run) == before
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_no_other_configuration_comes_between_a_new_folder_and_its_training(there, config, tmp_path):
+    if there:
+        train_run(config, tmp_path / "run")
+    other = config.with_options({"seed": 7})
+
+    def begun(_):
+        with pytest.raises(RunError, match="another process is at work"):
+            train_run(other, tmp_path / "run", overwrite=True)
+
+    run = train_run(config, tmp_path / "run", overwrite=there, begun=begun)
+    assert run.config() == config
+
+
+def test_a_name_that_no_file_can_hold_costs_no_run(config, tmp_path):
+    run = train_run(config, tmp_path / "run")
+    before = contents(run)
+    with pytest.raises(InvalidInput, match="rename it"):
+        train_run(config.with_options({"data_folder": "\udcff"}), run.path, overwrite=True)
+    assert contents(run) == before
+
+
 def test_the_data_are_read_once(config, tmp_path, monkeypatch):
     reads = []
     monkeypatch.setattr("pacbayes.runs.train.training_data", lambda c: reads.append(c) or training_data(c))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing as mp
 import os
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
@@ -157,6 +159,17 @@ def test_another_file_or_folder_is_refused(sweep_file, tmp_path):
     with pytest.raises(RunError, match="holds no sweep"):
         run(sweep_file("seed = [0]"), tmp_path / "letters")
     assert [path.name for path in (tmp_path / "letters").iterdir()] == ["letter.txt"]
+
+
+def test_a_sweep_does_not_go_on_with_other_data(sweep_file, data_file, tmp_path):
+    file, own = sweep_file("posterior.rate = [0.01, 0.02]"), tmp_path / "own.npz"
+    file.write_text(file.read_text().replace(str(data_file), str(own)))
+    shutil.copy(data_file, own)
+    run(file, tmp_path / "sweep")
+    arrays = dict(np.load(own))
+    np.savez(own, x=arrays["x"][:40], y=arrays["y"][:40])
+    with pytest.raises(RunError, match="the data of the sweep in .* have changed"):
+        run(file, tmp_path / "sweep")
 
 
 def test_more_priors_than_charged_are_refused(tmp_path):

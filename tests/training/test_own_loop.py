@@ -88,6 +88,45 @@ def test_pairs_of_arrays_are_remembered_too(blobs, small_net):
             pb.certify(net, (x[rows], y[rows]), draws=100)
 
 
+def test_a_loop_with_a_loss_of_ones_own_must_name_its_data_too(blobs, small_net):
+    x, y = blobs(60)
+    for prior in (lambda net: net.freeze_prior(), lambda net: pb.learn_prior(net, (x[:30], y[:30]))):
+        net = small_net()
+        optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
+        torch.nn.functional.cross_entropy(net(x, "mean"), y).backward()
+        optimiser.step()
+        with pytest.raises(InvalidInput, match="data that nobody has named"):
+            prior(net)
+        pb.freeze_prior(net, (x, y))
+    # Who only looks at its outputs trains nothing.
+    net = small_net()
+    pb.fit(net, (x, y), epochs=1)
+    net(x).argmax(1)
+    net.freeze_prior()
+
+
+def test_a_loop_after_a_prior_is_not_hidden_by_its_scale(blobs, small_net):
+    prior_data, bound_data = pb.split(blobs(200), 0.5)
+    net = small_net()
+    pb.learn_prior(net, prior_data)
+    train(net, bound_data, epochs=1)
+    with pytest.raises(InvalidInput, match="data that nobody has named"):
+        pb.scale_prior(net, prior_data)
+
+
+def test_nothing_in_front_of_the_network_may_train(blobs, small_net):
+    x, y = blobs(60)
+    front, net = torch.nn.Linear(x.shape[1], x.shape[1]), small_net()
+    for use in (
+        lambda inputs: pb.objective(net, (inputs, y), m=60),
+        lambda inputs: pb.certify(net, (inputs, y), draws=100),
+        lambda inputs: pb.fit(net, (inputs, y), epochs=1),
+    ):
+        with pytest.raises(InvalidInput, match="Make it a part of the model"):
+            use(front(x))
+    pb.certify(net, (front(x).detach(), y), draws=100)
+
+
 def test_a_prior_must_name_its_data(small_net):
     with pytest.raises(InvalidInput, match="name the data"):
         pb.freeze_prior(small_net())

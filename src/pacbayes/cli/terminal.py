@@ -17,6 +17,7 @@ from rich.text import Text
 
 from pacbayes import processes
 from pacbayes.errors import InvalidInput
+from pacbayes.runs import RunFolder
 
 errors = Console(stderr=True)
 WIDE = 400
@@ -85,10 +86,14 @@ def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
 
 
 def check_out(out: Path | None, *taken: Path) -> None:
-    """Refuse to write over a file that was read, or into the folder of a run."""
-    places = [place.resolve() for place in taken]
-    if out is not None and (out.resolve() in places or out.resolve().parent in places):
-        raise InvalidInput(f"--out {out} would replace the data or a file of the run: name another")
+    """Refuse a folder, to write over a file that was read, or into the folder of a run."""
+    if out is None:
+        return
+    if out.is_dir() or not out.name:
+        raise InvalidInput(f"--out {out} is a folder: name a file")
+    places, folder = [place.resolve() for place in taken], out.resolve().parent
+    if out.resolve() in places or folder in places or RunFolder(folder).config_file.is_file():
+        raise InvalidInput(f"--out {out} would replace the data or a file of a run: name another")
 
 
 def tell(text: str) -> None:

@@ -99,9 +99,19 @@ def as_inputs(values: Any) -> Tensor:
     return x
 
 
+def refuse_gradient(x: Tensor) -> None:
+    """Inputs that something is still being trained to make: what that learns from them is in no KL."""
+    if x.requires_grad:
+        raise InvalidInput(
+            "the inputs carry a gradient: what makes them is being trained, and what it learns from the bound data no "
+            "certificate counts. Make it a part of the model; or train it on prior data alone, and detach the inputs"
+        )
+
+
 def _numbers(values: Any, what: str) -> np.ndarray:
     """``values`` as an array of booleans, integers or floats."""
     if isinstance(values, Tensor):
+        refuse_gradient(values)
         if values.layout != torch.strided:
             raise InvalidInput(f"{what} is sparse: take {what}.to_dense()")
         # numpy knows no bfloat16.

@@ -47,7 +47,7 @@ class Data:
         if self.classes < 2:
             raise InvalidInput(
                 f"classes must be at least 2, not {self.classes}; where not every class is among the labels, "
-                f"as_data(..., classes=) says how many there are"
+                f"pacbayes.data.as_data(..., classes=) says how many there are"
             )
         if self.class_names and len(self.class_names) != self.classes:
             raise InvalidInput(f"{len(self.class_names)} class names for {self.classes} classes")

@@ -248,7 +248,9 @@ class StochasticNetwork(nn.Module):
         dropout: float = 0.0,
     ) -> Tensor:
         """A sampled output, [batch, classes]; ``sampling`` as in :class:`~pacbayes.networks.layers.Draw`."""
-        return self.drawn(x, Draw(sampling, self._normals(generator), dropout))
+        out = self.drawn(x, Draw(sampling, self._normals(generator), dropout))
+        self._note_gradients(out)
+        return out
 
     def conditional(
         self,
@@ -258,7 +260,14 @@ class StochasticNetwork(nn.Module):
         dropout: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Mean M and variance V of the output given a draw of the hidden weights, each [batch, classes]."""
-        return self.conditional_moments(x, Draw(sampling, self._normals(generator), dropout))
+        mean, variance = self.conditional_moments(x, Draw(sampling, self._normals(generator), dropout))
+        self._note_gradients(mean)
+        return mean, variance
+
+    def _note_gradients(self, out: Tensor) -> None:
+        """Whoever sends a gradient back through an output is training, on data that nobody has named yet."""
+        if out.requires_grad:
+            out.register_hook(lambda _: self.trained_on.note(OF_A_LOOP))
 
     def _normals(self, generator: torch.Generator | None) -> Normals:
         if self.mean.is_cuda and self.mean.dtype == torch.float32 and not torch.is_grad_enabled():

@@ -107,6 +107,12 @@ class RunFolder:
         An existing run is only replaced on request.
         """
         run = cls(path)
+        try:
+            content = config.to_toml().encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                "a file or folder of the configuration has a name that is no text in UTF-8: rename it"
+            ) from None
         own = run.own_files()
         if run.config_file.is_file():
             if not overwrite:
@@ -125,7 +131,7 @@ class RunFolder:
             old.unlink(missing_ok=True)
         path.mkdir(parents=True, exist_ok=True)
         write_json(run.data_file, data.record())
-        write_atomically(run.config_file, config.to_toml().encode())
+        write_atomically(run.config_file, content)
         return run
 
     def read(self, name: str) -> bytes:

@@ -27,6 +27,8 @@ def new_key(path: Path) -> Path:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    if not path.name:
+        raise InvalidInput(f"{path} is a folder: name a file for the key")
     public = path.with_name(f"{path.name}.pub")
     for file in (path, public):
         if os.path.lexists(file):

@@ -63,13 +63,16 @@ def train_run(
         return run
     data = checked_data(config)
     run = RunFolder(path)
-    if processes.first():
-        with run.alone():
+    if processes.first() and not path.exists():
+        path.mkdir(parents=True)  # there must be something to lock
+    # No other process may put its configuration there before this one has trained.
+    with run.alone():
+        if processes.first():
             RunFolder.create(path, config, data, overwrite=overwrite)
-    processes.barrier()
-    if begun is not None:
-        begun(data)
-    drain(training_run(run, checkpoint_seconds, watch, data=data))
+        processes.barrier()
+        if begun is not None:
+            begun(data)
+        drain(_training(run, checkpoint_seconds, watch, data, None))
     return run
 
 
@@ -103,17 +106,16 @@ def training_run(
     checkpoint_seconds: float = 10.0,
     watch: Watch | None = None,
     *,
-    data: SplitData | None = None,
     device: str | None = None,
 ) -> Generator[None, None, None]:
     """The training of a run folder from where it stands, pausing whenever an epoch has been started.
 
-    ``data``, if they are in memory already; ``device``, if it is not the one that the run was begun on.
+    ``device``, if it is not the one that the run was begun on.
     """
     with run.alone():
         # Another process may have come to its end while this one was starting.
         if not processes.from_first(run.weights_file("posterior").is_file()):
-            yield from _training(run, checkpoint_seconds, watch, data, device)
+            yield from _training(run, checkpoint_seconds, watch, None, device)
 
 
 def _training(
@@ -121,6 +123,7 @@ def _training(
 ) -> Generator[None, None, None]:
     config = run.config().with_options({} if device is None else {"device": device})
     parts = run.data() if data is None else data
+    run.check_data(parts)
     prior_data, held = _held_back(config, parts.prior)
     model = new_model(config, parts.bound.shape, parts.bound.classes, parts.prior)
     with _new_file(run.history_file) as file:

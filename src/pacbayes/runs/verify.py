@@ -148,13 +148,13 @@ def _content(hash_of: HashOf, name: str, recorded: str | None) -> tuple[str, str
 
 
 def _issued(journal: Journal) -> Check:
-    bounds = journal.risk_bounds()
-    if len(bounds) < 2:
+    bounds, of_classes = journal.risk_bounds(), sum(line.event == "classes certified" for line in journal.lines)
+    if max(len(bounds), of_classes) < 2:
         return Check("issued", PASSED, f"{len(bounds) or 'no'} certificate for this run, by the journal")
     shown = ("the last 8: " if len(bounds) > 8 else "") + ", ".join(rounded_up(bound, 4) for bound in bounds[-8:])
-    return Check(
-        "issued", OPEN, f"{len(bounds)} certificates for this run ({shown}): none holds if chosen by its result"
-    )
+    classes = f", and {of_classes} for its classes" if of_classes else ""
+    counted = f"{len(bounds)} certificate{'s' if len(bounds) > 1 else ''} for this run ({shown}){classes}"
+    return Check("issued", OPEN, f"{counted}: none holds if chosen by its result")
 
 
 def _history(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:

@@ -57,10 +57,10 @@ def run_sweep(
     if device is not None:
         sweep = sweep.with_device(device)
     # Data that are missing show before anything is made, and are fetched once.
-    for data in filter(None, (sweep.base.data, sweep.base.prior_data)):
-        load(data, "train", folder=sweep.base.data_folder or None)
+    names = filter(None, (sweep.base.data, sweep.base.prior_data))
+    data = [f"{load(name, folder=sweep.base.data_folder or None).fingerprint()}  {name}\n" for name in names]
     with _locked(folder):
-        _begin(folder, content)
+        _begin(folder, content, "".join(data).encode())
         study = Study(folder, sweep)
         pool = workers(sweep.base.device)
         try:
@@ -204,8 +204,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _begin(folder: Path, content: bytes) -> None:
-    file = folder / FILE
+def _begin(folder: Path, content: bytes, fingerprints: bytes) -> None:
+    """Leave the sweep's file and its data's fingerprints in the folder; what is there already must be the same."""
+    file, data = folder / FILE, folder / "data.txt"
     if not file.is_file():
         write_atomically(file, content)
     elif file.read_bytes() != content:
@@ -213,6 +214,11 @@ def _begin(folder: Path, content: bytes) -> None:
             f"{folder} holds the sweep of another file. Its priors are counted and charged: name another folder, or go "
             f"on with 'pacbayes sweep {in_shell(folder)}'"
         )
+    if not data.is_file():
+        write_atomically(data, fingerprints)
+    elif data.read_bytes() != fingerprints:
+        # Which trial is the best would then depend on more data than any of them has paid for.
+        raise RunError(f"the data of the sweep in {folder} have changed: put them back, or begin in another folder")
 
 
 @contextmanager

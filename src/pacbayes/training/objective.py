@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pacbayes.checks import check_one_of, check_type, plain
+from pacbayes.data.arrays import refuse_gradient
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.normals import normals_like
 from pacbayes.networks.shaping import OF_A_LOOP
@@ -71,6 +72,7 @@ def _checked(batch: Any, classes: int) -> tuple[Tensor, Tensor]:
             f"a batch is x [b, ...] and y, int64 [b], and this one has {x.dtype} {list(x.shape)} and "
             f"{y.dtype} {list(y.shape)}"
         )
+    refuse_gradient(x)
     # On a GPU a look at the labels would wait for it, and there the loss itself stops at a wrong one.
     if y.device.type == "cpu" and not bool(((y >= 0) & (y < classes)).all()):
         raise InvalidInput(f"labels must lie from 0 to {classes - 1}, and one is {int(y.max())} or below 0")

@@ -64,6 +64,8 @@ def scale_prior(
     True
     """
     check_stochastic(net)
+    if len(net.prior_trained_on):
+        net.refuse_unnamed()  # whether the loop came before that prior or after it, nobody knows
     data = as_data(data, classes=net.classes)
     check_number("tolerance", tolerance)
     passes, batch_size, seed = plain(passes), plain(batch_size), plain(seed)
