@@ -25,8 +25,9 @@ def test_the_columns_and_the_names_of_the_classes(tmp_path):
     assert data.y.tolist() == [0, 1, 0] and data.class_names == ("iris", "rose") and data.name == "flowers"
 
 
-def test_the_ending_may_be_in_capitals(tmp_path):
-    assert len(load(f"{write(tmp_path / 'FLOWERS.CSV', FLOWERS)}#species")) == 3
+def test_the_ending_may_be_in_capitals_and_a_folder_may_have_a_mark_in_its_name(tmp_path):
+    (tmp_path / "my#data").mkdir()
+    assert len(load(f"{write(tmp_path / 'my#data' / 'FLOWERS.CSV', FLOWERS)}#species")) == 3
 
 
 @pytest.mark.parametrize("column", ["label", "class", "Target", "y"])

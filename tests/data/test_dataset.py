@@ -28,10 +28,16 @@ def test_any_real_dtype_is_converted(dtype):
     assert torch.equal(data.x, torch.from_numpy(X)) and torch.equal(data.y, torch.from_numpy(Y))
 
 
-def test_bfloat16_gradients_and_booleans_are_converted():
-    x = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
-    data = as_data((x, np.array([True, False])))
-    assert not data.x.requires_grad and data.y.tolist() == [1, 0]
+def test_bfloat16_and_booleans_are_converted():
+    x = torch.ones(2, 3, dtype=torch.bfloat16)
+    assert as_data((x, np.array([True, False]))).y.tolist() == [1, 0]
+
+
+def test_inputs_that_are_being_trained_are_refused():
+    x = torch.ones(2, 3, requires_grad=True)
+    for made in (lambda: as_data((x, [0, 1])), lambda: Data(x, torch.tensor([0, 1]), 2)):
+        with pytest.raises(InvalidInput, match="carry a gradient"):
+            made()
 
 
 def test_data_passes_through():

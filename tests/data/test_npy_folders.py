@@ -44,6 +44,12 @@ def test_the_same_data_as_in_memory(tmp_path, x):
         assert torch.equal(a.take([3, 1]).x[:], b.take([3, 1]).x)
 
 
+def test_a_folder_may_have_a_mark_in_its_name(tmp_path):
+    assert len(load(folder(tmp_path / "a#b", x=X, y=Y))) == len(Y)
+    with pytest.raises(InvalidInput, match="leave out #8"):
+        load(f"{tmp_path / 'a#b'}#8")
+
+
 def test_rows_are_picked_as_those_of_a_tensor(tmp_path):
     place = folder(tmp_path / "a", x=X, y=Y)
     whole = torch.from_numpy(X)

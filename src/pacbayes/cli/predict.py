@@ -11,6 +11,7 @@ import typer
 
 from pacbayes.cli.options import Device, OptionalSeed, Run
 from pacbayes.cli.terminal import check_out, printable, tell
+from pacbayes.data.folders import parted
 from pacbayes.files import in_shell, write_atomically
 from pacbayes.runs import RunFolder, predict_run
 from pacbayes.runs.predict import inputs_for, valid_certificate
@@ -38,7 +39,7 @@ def predict(
     The certified risk is that of just this procedure, for examples from the same source as the training data.
     """
     folder = RunFolder.open(run)
-    check_out(out, run, Path(data.partition("#")[0]))
+    check_out(out, run, Path(parted(data)[0]))
     inputs, files = inputs_for(folder, data)
     labels = predict_run(folder, inputs, seed, device)
     names = [printable(name) for name in folder.class_names()]

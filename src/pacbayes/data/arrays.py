@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from pacbayes.data.dataset import Data, check_inputs, check_labels
+from pacbayes.data.dataset import Data, check_inputs, check_labels, refuse_gradient
 from pacbayes.data.labels import number_labels, refuse_missing
 from pacbayes.data.objects import arrays_of
 from pacbayes.data.streamed import Streamed
@@ -97,15 +97,6 @@ def as_inputs(values: Any) -> Tensor:
         x = torch.from_numpy(_numbers(values, "x").astype(np.float32, order="C"))
     check_inputs(x)
     return x
-
-
-def refuse_gradient(x: Tensor) -> None:
-    """Inputs that something is still being trained to make: what that learns from them is in no KL."""
-    if x.requires_grad:
-        raise InvalidInput(
-            "the inputs carry a gradient: what makes them is being trained, and what it learns from the bound data no "
-            "certificate counts. Make it a part of the model; or train it on prior data alone, and detach the inputs"
-        )
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:

@@ -15,7 +15,7 @@ from pacbayes.data.csv_tables import read_csv, read_csv_inputs
 from pacbayes.data.dataset import Data
 from pacbayes.data.download import download as fetch
 from pacbayes.data.download import unpack
-from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, expanded, find_file
+from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, expanded, find_file, parted
 from pacbayes.data.image_folders import read_image_folder
 from pacbayes.data.npy_folders import is_npy_folder, read_npy_folder, read_npy_inputs
 from pacbayes.data.npz import read_npz, read_npz_inputs
@@ -110,7 +110,7 @@ def load_inputs(
 
 def _own(name: str) -> tuple[str, Path, str] | None:
     """(kind, path, what stands behind #), if this is a path to data of one's own."""
-    place, _, detail = name.partition("#")
+    place, detail = parted(name)
     path = expanded(place)
     if not place or name in ENTRIES or name in _BINARY:
         return None
@@ -118,8 +118,8 @@ def _own(name: str) -> tuple[str, Path, str] | None:
         return "npz", expanded(name), ""
     if place.lower().endswith(".csv"):
         return "csv", path, detail
-    if is_npy_folder(expanded(name)):
-        return "npy", expanded(name), ""
+    if is_npy_folder(path) and not detail:
+        return "npy", path, ""
     if is_npy_folder(path):
         raise InvalidInput(f"{place} has inputs of one shape, in a file: leave out #{detail}")
     return ("images", path, detail) if path.is_dir() else None

@@ -206,6 +206,15 @@ def fingerprint_of_rows(
     return digest.hexdigest()
 
 
+def refuse_gradient(x: Tensor) -> None:
+    """Inputs that something is still being trained to make: what that learns from them is in no KL."""
+    if x.requires_grad:
+        raise InvalidInput(
+            "the inputs carry a gradient: what makes them is being trained, and what it learns from the bound data no "
+            "certificate counts. Make it a part of the model; or train it on prior data alone, and detach the inputs"
+        )
+
+
 def check_inputs(x: Inputs) -> None:
     """Refuse inputs of a wrong shape, and values that are not finite."""
     if x.ndim < 2:
@@ -213,6 +222,7 @@ def check_inputs(x: Inputs) -> None:
     if x.numel() == 0:
         raise InvalidInput(f"x holds no examples: its shape is {list(x.shape)}")
     if isinstance(x, Tensor):
+        refuse_gradient(x)
         _check_finite(x)
     elif not x.checked:
         step = rows_of_bytes(x.shape[1:], _PASS_BYTES)

@@ -1,6 +1,7 @@
 """Where datasets lie: the caller's folder, then PACBAYES_DATA, then the cache of the user."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,6 +22,18 @@ def expanded(place: str | os.PathLike[str]) -> Path:
         return Path(place).expanduser()
     except RuntimeError as error:
         raise InvalidInput(f"{place}: {error}") from None
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The path, and what stands behind its #: a table's column of labels, or the size of images.
+
+    >>> parted("my#data/table.csv#species")
+    ('my#data/table.csv', 'species')
+    """
+    if (table := re.fullmatch(r"(.*?\.csv)(?:#(.*))?", name, re.IGNORECASE | re.DOTALL)) is not None:
+        return table[1], table[2] or ""
+    place, mark, detail = name.rpartition("#")
+    return (place, detail) if mark and not is_there(expanded(name)) else (name, "")
 
 
 def cache_folder() -> Path:

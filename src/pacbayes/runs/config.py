@@ -13,6 +13,7 @@ from pacbayes.bounds.deltas import check_priors
 from pacbayes.checks import check_one_of, check_types
 from pacbayes.data import available
 from pacbayes.data.catalogue import image_folder
+from pacbayes.data.folders import parted
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import LARGEST_VARIANCE
 from pacbayes.seeds import check_seed, derived_seed
@@ -169,9 +170,9 @@ class Config:
         if place is None:
             return self
         published = self.data in dict(available())
-        column = self.data.partition("#")[2]
+        column = parted(self.data)[1]
         has_one = place.lower().endswith(".csv") or image_folder(place) is not None
-        if column and has_one and not published and "#" not in place:
+        if column and has_one and not published and not parted(place)[1]:
             place = f"{place}#{column}"  # of the labels in a table, or the size of images
         return self.with_options({"data_folder" if published else "data": place})
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from pacbayes import processes
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.data import available
-from pacbayes.data.folders import is_there
+from pacbayes.data.folders import is_there, parted
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import alone_in, in_shell, read_plain_file, sha256, strict_json, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
@@ -49,7 +49,7 @@ FILES = {
 
 def _leads_nowhere(data: str) -> bool:
     """Whether data are named by a relative path to nothing."""
-    path = data.partition("#")[0]
+    path, _ = parted(data)
     published = not data or data in dict(available())
     return not (published or path.startswith(("~", "/")) or is_there(Path(path)))
 

@@ -13,7 +13,7 @@ from pacbayes.certificates import Certificate
 from pacbayes.certificates.single import flat_weights
 from pacbayes.data import load_inputs
 from pacbayes.data.catalogue import image_folder, image_scaling
-from pacbayes.data.folders import expanded
+from pacbayes.data.folders import expanded, parted
 from pacbayes.data.image_folders import find_images, read_images, unlabelled_images
 from pacbayes.data.scaling import IMAGES, Scaling
 from pacbayes.data.streamed import Inputs
@@ -49,8 +49,8 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
     their pixels scaled as those were.
     """
     config, record = run.config_with_data(), run.data_record()
-    place, _, side = name.partition("#")
-    trained_side, scaling = config.data.partition("#")[2], image_scaling(config.data)
+    place, side = parted(name)
+    trained_side, scaling = parted(config.data)[1], image_scaling(config.data)
     files = unlabelled_images(expanded(place))
     labelled = image_folder(name) is not None and not files
     if files or labelled:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pacbayes.checks import check_one_of, check_type, plain
-from pacbayes.data.arrays import refuse_gradient
+from pacbayes.data.dataset import refuse_gradient
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.normals import normals_like
 from pacbayes.networks.shaping import OF_A_LOOP
