@@ -9,7 +9,7 @@ demo: $(VENV)/.runtime
 	OMP_NUM_THREADS=1 $(BIN)/pacbayes demo  # so small a network gains nothing from more
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal  # one more than two cores: some tests wait for processes
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

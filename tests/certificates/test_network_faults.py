@@ -116,7 +116,8 @@ def test_rounding_by_chance_is_allowed_where_the_posterior_is_the_prior(hidden):
 def test_the_vote_of_many_is_tested_by_the_draws_of_one():
     net, data, issued, _ = made("majority")
     for part, errors in (("twice catoni", "errors"), ("pairs catoni", "pair_errors"), ("vote catoni", "vote_errors")):
-        right = replace(issued, voters=1000, part=part)
+        # The vote itself is counted with all its voters: fewer will do.
+        right = replace(issued, voters=100 if errors == "vote_errors" else 1000, part=part)
         rate = getattr(issued, errors) / issued.visits
         assert contradicted(replace(right, empirical_risk_bound=1.1 * rate + 0.05), net, data, 5) is None, part
     for part in ("twice catoni", "pairs catoni"):
