@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pacbayes.checks import check_type, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.conversion import check_model
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.refusals import PROBES
 from pacbayes.networks.shaping import forget_data, remember_data
@@ -36,7 +38,9 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     >>> data.shape, head
     ((288,), Linear(in_features=288, out_features=10, bias=True))
     """
+    check_model(model)
     data = as_data(data)
+    check_type("batch_size", batch_size := plain(batch_size), int)
     if batch_size < 1:
         raise InvalidInput(f"batch_size must be at least 1, and is {batch_size}")
     whole = copy.deepcopy(model).eval()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
-from pacbayes.checks import check_number
+from pacbayes.checks import check_kind, check_number
 from pacbayes.data.trace import Trace
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
@@ -77,8 +77,7 @@ class StochasticNetwork(nn.Module):
         output: str | None,
     ):
         super().__init__()
-        if not isinstance(model, nn.Module):
-            raise InvalidInput(f"a model is an nn.Module, not a {type(model).__name__}: pacbayes.build() makes one")
+        conversion.check_model(model)
         if any(hasattr(part, "_orig_mod") or isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
             raise UnsupportedModel(
                 "the model, or a part of it, is compiled: give the modules that it was made of; training compiles its "
@@ -329,6 +328,7 @@ class StochasticNetwork(nn.Module):
 
         They do not say which data shaped them: that the bound data did not shape the prior is for you to see to.
         """
+        check_kind("the state", tensors, dict, "a dict of tensors, as net.state() gives it")
         expected, tensors = self.state(which), dict(tensors)
         expected.pop("catoni", None)
         values: tuple[float, ...] = CATONI_GRID
