@@ -53,6 +53,60 @@ WRONG = {
 }
 
 
+def outputs(**changed):
+    return {"mean": torch.zeros(2, 3), "variance": torch.ones(2, 3), "labels": torch.tensor([0, 1])} | changed
+
+
+NO_SUCH_THING = {
+    "a path for a certificate": (
+        lambda: pacbayes.compare_bounds("certificate.json"),
+        "the certificate must be one that .* gave, or Certificate.load.path., and is a str",
+    ),
+    "a path to export from": (lambda: pacbayes.export_single(network(), "certificate.json", "a"), "the certificate"),
+    "a module to export": (lambda: pacbayes.export_single(nn.Linear(3, 3), None, "a"), "a stochastic network is"),
+    "a name for a model": (lambda: stochastic("mlp"), "the model must be an nn.Module, .* and is a str"),
+    "features of a name": (lambda: pacbayes.features("mlp", problem()), "the model must be"),
+    "a name to fold": (lambda: pacbayes.fold_batchnorm("mlp", problem()[0]), "the model must be"),
+    "a name to replace in": (lambda: pacbayes.replace_batchnorm("mlp"), "the model must be"),
+    "a name to standardise": (lambda: pacbayes.standardise("mlp", problem()), "the model must be"),
+    "a name to train": (lambda: pacbayes.train_ordinary("mlp", problem()), "the model must be"),
+    "a dict of settings": (
+        lambda: fit(network(), problem(), settings={"epochs": 1}),
+        "settings must be .* a dict",
+    ),
+    "a dict for a prior": (lambda: pacbayes.learn_prior(network(), problem(), training={"epochs": 1}), "is a dict"),
+    "settings of another training": (
+        lambda: pacbayes.train_ordinary(nn.Linear(3, 3), problem(), settings=pacbayes.Settings()),
+        r"must be pacbayes.Ordinary\(...\), and is a Settings",
+    ),
+    "a truth for a callback": (lambda: fit(network(), problem(), callback=True), "callback must be a function"),
+    "a truth for progress": (lambda: certify(network(), problem(), progress=True), "progress must be a function"),
+    "a path for a checkpoint": (lambda: fit(network(), problem(), checkpoint="a"), "checkpoint must be a .*Checkpoint"),
+    "a seed for a generator": (lambda: network()(problem()[0], generator=1), "generator must be a torch.Generator"),
+    "a path for a state": (lambda: network().load_state("a"), "the state must be a dict of tensors"),
+    "a list for C": (lambda: network().fix_catoni([0.5, 1]), "C must be a number"),
+    "a number for a shape": (lambda: pacbayes.build("mlp", 3, 3), "shape must be that of one example"),
+    "a word for classes": (lambda: pacbayes.build("mlp", (3,), "3"), "classes must be of type int"),
+    "a list for a name": (lambda: pacbayes.build(["mlp"], (3,), 3), "unknown model"),
+    "a word for a size": (lambda: pacbayes.features(nn.Linear(3, 3), problem(), batch_size="10"), "batch_size must"),
+    "lists in Data": (lambda: pacbayes.Data([[1.0]], [0], 2), r"x must be a tensor; as_data\(\) takes"),
+    "classes in Data": (lambda: pacbayes.Data(*problem(), "3"), "classes must be of type int"),
+    "a pair that overlaps": (lambda: split(problem(), 0.5)[0].overlaps(problem()), "must be Data"),
+    "an array of outputs": (
+        lambda: pacbayes.bounds.misclassification_probability(**outputs(mean=np.zeros((2, 3)))),
+        "mean must be a tensor, and is a ndarray",
+    ),
+    "a list of labels": (lambda: pacbayes.bounds.misclassification_upper(**outputs(labels=[0, 1])), "labels must be"),
+}
+
+
+@pytest.mark.parametrize("case", NO_SUCH_THING)
+def test_what_is_of_another_type_is_refused_with_what_is_wanted(case):
+    call, words = NO_SUCH_THING[case]
+    with pytest.raises(InvalidInput, match=words):
+        call()
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_no_such_number_is_refused(case):
     with pytest.raises(InvalidInput):

@@ -105,7 +105,7 @@ def test_the_wheel_carries_its_license_and_its_command(wheel):
     archive = zipfile.ZipFile(wheel)
     texts = {name.split("/", 1)[1]: name for name in archive.namelist() if ".dist-info/" in name}
     assert any("LICENSE" in name for name in texts)
-    assert "pacbayes = pacbayes.cli:main" in archive.read(texts["entry_points.txt"]).decode()
+    assert "pacbayes = pacbayes.__main__:main" in archive.read(texts["entry_points.txt"]).decode()
 
 
 def test_the_installed_wheel_is_imported_and_works(installed):
@@ -144,6 +144,7 @@ def state():
     )
 before = state()
 import pacbayes
+pacbayes.fit
 assert state() == before
 print([name for name in ("scipy", "sklearn", "matplotlib", "pooch", "jinja2", "typer", "rich") if name in sys.modules])
 """

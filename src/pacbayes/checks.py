@@ -27,6 +27,12 @@ def check_type(name: str, value: object, wanted: type) -> None:
         raise InvalidInput(f"{name} is too large")
 
 
+def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
+    """Refuse what is no instance of these classes; ``wanted`` says in words what it has to be."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{name} must be {wanted}, and is a {type(value).__name__}")
+
+
 def check_number(name: str, value: object) -> None:
     """Refuse what is no real number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, *_NUMPY)):
@@ -50,7 +56,7 @@ def check_names(options: Iterable[str], of: type) -> None:
 
 def check_one_of(what: str, value: object, choices: Collection[str]) -> None:
     """Refuse a value that is none of the choices, and name them."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InvalidInput(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from functools import partial
 
 import pytest
@@ -11,10 +13,11 @@ from torch import nn
 
 from pacbayes.bounds import clopper_pearson_upper
 from pacbayes.certificates import certify, holdout_bound
+from pacbayes.certificates import test_error as error_on
 from pacbayes.certificates.monte_carlo import independent_errors, shared_errors
 from pacbayes.data import as_data, split
 from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
-from pacbayes.networks import stochastic
+from pacbayes.networks import features, stochastic
 from pacbayes.networks.distributions import scale_of
 from pacbayes.training import fit
 from pacbayes.training.priors import freeze_prior
@@ -309,6 +312,25 @@ def test_the_constant_of_catonis_bound_is_not_chosen_by_the_result():
     certify(net, (x, y), draws=50, bound="catoni")
     with pytest.raises(InvalidInput, match="before a bound is computed"):
         net.fix_catoni(2.0)
+
+
+def test_the_constant_of_catonis_bound_is_not_chosen_by_an_error_on_the_bound_data():
+    held, bound = split((torch.randn(120, 5), torch.arange(120) % 2), 0.5)
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    error_on(net, held, draws=2)
+    net.fix_catoni(1.0)
+    error_on(net, bound, draws=2)
+    certify(net, bound, draws=50, bound="catoni")
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    for _ in range(2):
+        error_on(net, (bound.x, bound.y), draws=2)
+    assert len(net.tested_on) == 1
+    for looked in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net)), features(net, bound)[1]):
+        looked.fix_catoni(1.0)
+        with pytest.raises(InvalidInput, match="test_error had looked at some of these data before C was fixed"):
+            certify(looked, bound, draws=50, bound="catoni")
+        freeze_prior(looked, held)  # which takes C back
+        certify(looked, bound, draws=50, bound="catoni")
 
 
 def test_a_loss_that_depends_on_the_batch_is_refused():

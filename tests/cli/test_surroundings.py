@@ -118,6 +118,22 @@ def test_an_interrupt_says_what_there_is_to_go_on_with(command, environment, tmp
     assert "interrupted" in done.stderr and "--resume" not in done.stderr
 
 
+@pytest.mark.parametrize("start", [["-m", "pacbayes"], ["-c", "from pacbayes.__main__ import main; main()"]])
+def test_an_interrupt_while_pytorch_is_imported(start, environment, tmp_path):
+    # NumPy does so: it catches everything, goes on, and then fails.
+    swallows = "import time\ntry: print('importing', flush=True); time.sleep(120)\nexcept BaseException: import nothing"
+    (tmp_path / "torch.py").write_text(swallows)
+    slow = environment | {"PYTHONPATH": os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])}
+    training = subprocess.Popen(
+        [sys.executable, *start, "train", "--data", "digits", "--out", str(tmp_path / "run")],
+        env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert training.stdout.readline() == "importing\n", training.stderr.read()
+    training.send_signal(signal.SIGINT)
+    assert training.communicate(timeout=60)[1] == "interrupted\n" and training.returncode == 130
+
+
 def test_commands_that_are_one_process_say_so(run, pacbayes_main, monkeypatch):
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)

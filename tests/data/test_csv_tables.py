@@ -97,6 +97,18 @@ def test_a_measured_quantity_is_no_label(tmp_path):
     assert stars.class_names == ("1.5", "2", "2.5")
 
 
+@pytest.mark.parametrize(("one", "other"), [("0", "0.0"), ("-0", "0"), ("1.5", "1.50"), ("+7", "007"), ("2", "2.")])
+def test_a_number_written_in_two_ways_is_not_two_classes(tmp_path, one, other):
+    path = write(tmp_path / "a.csv", f"x,label\n1,{one}\n2,{other}\n3,rose\n")
+    with pytest.raises(DataError, match="a.csv: the labels '.*' and '.*' are the same number: write it in one way"):
+        load(path)
+
+
+def test_numbers_that_differ_in_the_last_digit_are_two_classes(tmp_path):
+    long = 10**17
+    assert load(write(tmp_path / "a.csv", f"x,label\n1,{long}\n2,{long + 1}\n")).classes == 2
+
+
 def test_inputs_need_no_labels(tmp_path):
     path = write(tmp_path / "a.csv", FLOWERS)
     assert load_inputs(f"{path}#species").tolist() == load(f"{path}#species").x.tolist()

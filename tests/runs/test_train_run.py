@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,6 +179,14 @@ def test_a_spoilt_checkpoint_is_refused(stage, config, tmp_path):
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(RunError, match="not a checkpoint"):
         train_run(None, tmp_path / "run", resume=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a file's name may be any bytes")
+def test_a_name_that_no_file_can_hold_is_refused_before_there_is_a_folder(config, tmp_path):
+    data = Path(config.data).rename(tmp_path / os.fsdecode(b"\xff.npz"))
+    with pytest.raises(InvalidInput, match="no text in UTF-8: rename it"):
+        train_run(config.with_options({"data": str(data)}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_existing_run_is_kept_unless_it_may_be_replaced(config, tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.deltas import check_delta
+from pacbayes.checks import check_number
 from pacbayes.errors import InvalidInput
 
 SMALLEST, LARGEST = 1e-4, 20.0
@@ -52,6 +53,7 @@ def check_catoni(values: Sequence[float]) -> tuple[float, ...]:
     if not 1 <= len(values) <= 64:
         raise InvalidInput(f"between one and 64 values of Catoni's C are needed, not {len(values)}")
     for c in values:
+        check_number("Catoni's C", c)
         if not SMALLEST <= c <= LARGEST:
             raise InvalidInput(f"Catoni's C must lie in [{SMALLEST}, {LARGEST}], and is {c}")
     return tuple(float(c) for c in values)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pacbayes.checks import check_one_of
+from pacbayes.checks import check_kind, check_one_of
 from pacbayes.errors import InvalidInput
 
 Normals = Callable[[tuple[int, ...]], Tensor]
@@ -22,6 +22,11 @@ ESTIMATORS = ("closed-form", "L1", "L2", "quadrature")
 # Beyond this many standard deviations a normal variable is taken never to be: 3e-13 of mass.
 _REACH = 7.2
 _VARIANCE_FLOOR = 1e-30
+
+
+def check_outputs(mean: object, variance: object, labels: object) -> None:
+    for name, value in (("mean", mean), ("variance", variance), ("labels", labels)):
+        check_kind(name, value, Tensor, "a tensor")
 
 
 def misclassification_probability(
@@ -49,6 +54,7 @@ def misclassification_probability(
     >>> misclassification_probability(torch.zeros(1, 4), torch.ones(1, 4), torch.tensor([2]))
     tensor([0.7500])
     """
+    check_outputs(mean, variance, labels)
     classes = mean.shape[-1]
     if method is None:
         method = "closed-form" if classes == 2 else "quadrature"

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from pacbayes.bounds.misclassification import check_outputs
 from pacbayes.errors import InvalidInput
 
 # Cells of equal width lie between -5 and 5; the mass beyond 8 on the left counts as error.
@@ -29,6 +30,7 @@ def misclassification_upper(mean: Tensor, variance: Tensor, labels: Tensor, *, c
     >>> misclassification_upper(torch.zeros(1, 2), torch.ones(1, 2), torch.tensor([0]))  # 1/2, from above
     tensor([0.5000...], dtype=torch.float64)
     """
+    check_outputs(mean, variance, labels)
     classes = mean.shape[-1]
     if mean.shape != variance.shape or mean.shape[:-1] != labels.shape or classes < 2 or cells < 1:
         raise InvalidInput(

@@ -35,6 +35,11 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
+    if data.overlaps(*net.tested_before_catoni.values()):
+        raise InvalidInput(
+            "test_error had looked at some of these data before C was fixed: one that was chosen by it is not paid "
+            "for. Begin again with the prior, and choose C by prior data that were held back"
+        )
     for words in doubts(seen, data):
         warnings.warn(words, stacklevel=3)
     check_examples(net, data.x)

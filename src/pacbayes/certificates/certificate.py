@@ -10,6 +10,7 @@ from pacbayes.bounds.single import draw_share
 from pacbayes.certificates.evidence import LOSS_UNIT, Evidence
 from pacbayes.certificates.records import record_of, same
 from pacbayes.certificates.wording import confidence_percent, percent, rounded_down, rounded_up, table
+from pacbayes.checks import check_kind
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, write_atomically
 from pacbayes.seeds import check_seed
@@ -189,3 +190,7 @@ class Certificate:
     @classmethod
     def from_json(cls, content: bytes, source: str) -> Certificate:
         return record_of(cls, content, f"{source} is not a certificate")
+
+
+def check_certificate(certificate: object) -> None:
+    check_kind("the certificate", certificate, Certificate, "one that certify() gave, or Certificate.load(path)")

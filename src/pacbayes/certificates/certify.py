@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +26,7 @@ from pacbayes.certificates.monte_carlo import (
     vote_errors,
 )
 from pacbayes.certificates.single import single_file, single_weights
-from pacbayes.checks import check_one_of, check_type, plain
+from pacbayes.checks import check_kind, check_one_of, check_type, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
@@ -87,6 +88,7 @@ def certify(
     certificates of the same network may be chosen by the result.
     """
     check_stochastic(net)
+    check_kind("progress", progress, Callable | None, "a function of the share that is done")
     data = as_data(data, classes=net.classes)
     seed = chosen_seed(seed)
     plan = _planned(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
 from pacbayes.certificates.records import record_of, same
 from pacbayes.certificates.wording import class_titles, confidence_percent, percent
-from pacbayes.checks import plain
+from pacbayes.checks import check_kind, plain
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.files import read_plain_file, write_atomically
@@ -142,6 +142,7 @@ def certify_classes(
     :func:`certify`.
     """
     check_stochastic(net)
+    check_kind("progress", progress, Callable | None, "a function of the share that is done")
     data = as_data(data, classes=net.classes)
     seed, draws, priors = chosen_seed(seed), plain(draws), plain(priors)
     delta, mc_delta = plain(delta), plain(mc_delta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pacbayes.certificates.certificate import Certificate
+from pacbayes.certificates.certificate import Certificate, check_certificate
 from pacbayes.certificates.wording import percent, table
 from pacbayes.errors import InvalidInput
 
@@ -15,6 +15,7 @@ def compare_bounds(certificate: Certificate) -> dict[str, float]:
     Each is at the certificate's confidence as if it were the only one. The least of them, picked after the fact, is no
     certificate: that is what ``best`` pays for. A Monte-Carlo limit that the counts do not allow has no row.
     """
+    check_certificate(certificate)
     if certificate.predictor != "randomised" or certificate.profile_kl is None:
         raise InvalidInput("the comparison needs the record of a randomised classifier, with its profile KL and C")
     if certificate.limit == "none":

@@ -209,6 +209,8 @@ def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int =
     seed, draws = chosen_seed(seed), plain(draws)
     check_draws(draws)
     data = as_data(data, classes=net.classes)
+    if not net.bounded:  # else it is too late to choose by this
+        net.tested_on[data.fingerprint()] = data.trace
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
         data, head = features(net, data)
         assert isinstance(head, StochasticNetwork)

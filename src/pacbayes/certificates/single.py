@@ -8,13 +8,13 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from pacbayes.certificates.certificate import Certificate
+from pacbayes.certificates.certificate import Certificate, check_certificate
 from pacbayes.certificates.monte_carlo import network_errors
 from pacbayes.data import Data
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import sha256, write_atomically
 from pacbayes.networks.divergence import log_ratios
-from pacbayes.networks.stochastic import StochasticNetwork
+from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import derived_seed
 
 _SINGLE = (1, 1, 2)
@@ -60,6 +60,8 @@ def export_single(net: StochasticNetwork, certificate: Certificate, path: str | 
 
     ``model.load_state_dict(safetensors.torch.load_file(path))`` is then the network that the certificate is for.
     """
+    check_stochastic(net)
+    check_certificate(certificate)
     write_atomically(Path(path), certified_file(net, certificate))
 
 

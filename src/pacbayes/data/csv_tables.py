@@ -3,7 +3,8 @@
 import csv
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import IO
 
@@ -58,10 +59,24 @@ def _read(path: Path, label: str, like: Data | None = None) -> Data:
             "some"
         )
     with faults_of(path):
+        _refuse_two_spellings(words)
         y, names = number_labels(labels, () if like is None else like.class_names)
         return Data(
             torch.from_numpy(x), torch.from_numpy(y), len(names), path.stem, names, feature_names=tuple(features)
         )
+
+
+def _refuse_two_spellings(words: Iterable[str]) -> None:
+    """Refuse labels that are one number, such as 0 and 0.0: they would be two classes."""
+    spelling: dict[Decimal, str] = {}
+    for word in sorted(words):
+        if (number := _NUMBER.fullmatch(word)) and not number[2]:
+            first = spelling.setdefault(Decimal(word), word)
+            if first != word:
+                raise DataError(
+                    f"the labels {first!r} and {word!r} are the same number: write it in one way, or, if they are two "
+                    "classes, put a letter in front"
+                )
 
 
 def _table(

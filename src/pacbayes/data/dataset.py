@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pacbayes.checks import check_kind, check_type, plain
 from pacbayes.data.streamed import Inputs, Streamed, rows_of_bytes
 from pacbayes.data.trace import Trace, overlapping, places_in, together, trace_of, with_labels
 from pacbayes.errors import InvalidInput
@@ -44,6 +45,9 @@ class Data:
     """Of features: the data that had shaped the model which they are from."""
 
     def __post_init__(self) -> None:
+        check_kind("x", self.x, Tensor | Streamed, "a tensor; as_data() takes arrays, lists and tables too")
+        check_kind("y", self.y, Tensor, "a tensor; as_data() takes arrays, lists and tables too")
+        check_type("classes", plain(self.classes), int)
         if self.classes < 2:
             raise InvalidInput(
                 f"classes must be at least 2, not {self.classes}; where not every class is among the labels, "
@@ -132,6 +136,7 @@ class Data:
         whole, places = self.source or (self, np.arange(len(self)))
         apart = []
         for other in others:
+            check_kind("what may overlap", other, Data | Trace, "Data, as as_data() makes it of a pair (x, y)")
             known = places_in(whole, other)
             if known is None:
                 apart.append(other)

@@ -9,6 +9,7 @@ its pooling where it has one; the last Linear, to the number of classes, closes 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pacbayes.checks import check_one_of
+from pacbayes.checks import check_one_of, check_type, plain
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.scattering import Scattering
 
@@ -102,7 +103,11 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
     check_one_of("model", name, ARCHITECTURES)
     check_one_of("initialisation", init, INITS)
     architecture = ARCHITECTURES[name]
-    shape = tuple(shape)
+    try:
+        shape = tuple(map(operator.index, shape))
+    except TypeError:
+        raise InvalidInput(f"shape must be that of one example, such as (1, 28, 28), and is {shape!r}") from None
+    check_type("classes", classes := plain(classes), int)
     if architecture.for_images and len(shape) != 3:
         raise InvalidInput(f"{name} takes images [channels, height, width], and an example has shape {list(shape)}")
     with torch.random.fork_rng(devices=[]):

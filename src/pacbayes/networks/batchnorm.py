@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.conversion import output_name, replaced
+from pacbayes.networks.conversion import check_model, output_name, replaced
 from pacbayes.networks.watch import watched
 
 _FOLDS_INTO = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -33,6 +33,7 @@ def fold_batchnorm(model: nn.Module, x: Any) -> nn.Module:
     >>> fold_batchnorm(model, torch.randn(5, 4))[1]
     Identity()
     """
+    check_model(model)
     model = copy.deepcopy(model).eval()
     x = _inputs(model, x)
     names = {module: name for name, module in model.named_modules()}
@@ -87,6 +88,7 @@ def replace_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     >>> replace_batchnorm(nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12)))[1].num_groups
     4
     """
+    check_model(model)
     if groups < 1:
         raise InvalidInput(f"groups must be at least 1, and is {groups}")
     model = copy.deepcopy(model)

@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
+from pacbayes.checks import check_kind
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.layers import OutputLinear, StochasticConv, StochasticLayer, StochasticLinear
 from pacbayes.networks.norms import StochasticNorm
@@ -17,6 +18,10 @@ from pacbayes.networks.norms import StochasticNorm
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.GroupNorm, nn.LayerNorm)
 _WITH_A_RULE = (nn.Linear, *_CONVOLUTIONS, *_NORMS)
+
+
+def check_model(model: object) -> None:
+    check_kind("the model", model, nn.Module, "an nn.Module, such as pacbayes.build() makes")
 
 
 def freeze_all_but(model: nn.Module, layers: Iterable[str], output: str) -> None:

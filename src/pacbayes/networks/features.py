@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pacbayes.checks import check_type, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.networks.conversion import check_model
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.refusals import PROBES
 from pacbayes.networks.shaping import forget_data, remember_data
@@ -36,7 +38,9 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     >>> data.shape, head
     ((288,), Linear(in_features=288, out_features=10, bias=True))
     """
+    check_model(model)
     data = as_data(data)
+    check_type("batch_size", batch_size := plain(batch_size), int)
     if batch_size < 1:
         raise InvalidInput(f"batch_size must be at least 1, and is {batch_size}")
     whole = copy.deepcopy(model).eval()
@@ -132,5 +136,6 @@ def _head_network(net: StochasticNetwork) -> StochasticNetwork:
     for name in ("mean", "rho", "prior_mean", "prior_rho"):
         getattr(head, name).copy_(getattr(net, name))
     head.objective, head.trained_on, head.prior_trained_on = net.objective, net.trained_on, net.prior_trained_on
-    head.catoni, head.single_draws, head.bounded = net.catoni, net.single_draws, net.bounded
+    for name in ("catoni", "single_draws", "bounded", "tested_on", "tested_before_catoni"):
+        setattr(head, name, getattr(net, name))
     return head

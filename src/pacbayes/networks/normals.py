@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from pacbayes.bounds.misclassification import Normals
+from pacbayes.checks import check_kind
 
 
 def normals_like(tensor: Tensor, generator: torch.Generator | None) -> Normals:
     """A source with this tensor's dtype and device."""
+    check_kind("generator", generator, torch.Generator | None, "a torch.Generator")
     return partial(torch.randn, generator=generator, dtype=tensor.dtype, device=tensor.device)
 
 

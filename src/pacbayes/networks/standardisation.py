@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.data import Data, as_data
+from pacbayes.networks.conversion import check_model
 from pacbayes.networks.shaping import remember_data
 
 # Below this a feature counts as constant: nothing to divide by.
@@ -43,6 +44,7 @@ def standardise(model: nn.Module, data: Any) -> nn.Sequential:
     >>> standardise(nn.Identity(), prior_data)(torch.tensor([[3.0, 50.0]]))
     tensor([[1., 0.]])
     """
+    check_model(model)
     data = as_data(data)
     layer = Standardisation(*moments(data))
     if (first := next(model.parameters(), None)) is not None:

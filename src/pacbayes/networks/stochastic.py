@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
-from pacbayes.checks import check_number
+from pacbayes.checks import check_kind, check_number
+from pacbayes.data.trace import Trace
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks import conversion, divergence
@@ -76,8 +77,7 @@ class StochasticNetwork(nn.Module):
         output: str | None,
     ):
         super().__init__()
-        if not isinstance(model, nn.Module):
-            raise InvalidInput(f"a model is an nn.Module, not a {type(model).__name__}: pacbayes.build() makes one")
+        conversion.check_model(model)
         if any(hasattr(part, "_orig_mod") or isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
             raise UnsupportedModel(
                 "the model, or a part of it, is compiled: give the modules that it was made of; training compiles its "
@@ -121,6 +121,8 @@ class StochasticNetwork(nn.Module):
         self.single_draws = 0
         # Whether a bound was computed for it: what is chosen after that was chosen with the bound data in view.
         self.bounded = False
+        # What test_error has looked at. Digests, by their fingerprints: a pair (x, y) is made into new data each time.
+        self.tested_on: dict[str, Trace] = {}
         # Names of tensors that each pass overwrites: see refusals.py.
         self.left_behind: set[str] = set()
         self._freeze()
@@ -176,6 +178,7 @@ class StochasticNetwork(nn.Module):
     @torch.no_grad()
     def _freeze(self) -> None:
         self.catoni: tuple[float, ...] = CATONI_GRID
+        self.tested_before_catoni: dict[str, Trace] = {}
         self.prior_mean.copy_(self.mean)
         self.prior_rho.copy_(self.rho)
         self.prior_trained_on = Seen(self.trained_on)
@@ -187,7 +190,7 @@ class StochasticNetwork(nn.Module):
 
         One that suits (see :func:`pacbayes.bounds.catoni_parameter`) costs nothing, several their logarithm. Without
         this they are ``CATONI_GRID``. They must not depend on the bound data, so training since
-        :meth:`freeze_prior` is refused.
+        :meth:`freeze_prior` is refused, and later a certificate on data that :func:`pacbayes.test_error` saw before.
         """
         values = check_catoni(values)
         moved = not (torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho))
@@ -197,6 +200,8 @@ class StochasticNetwork(nn.Module):
         if self.bounded:
             raise InvalidInput("C must be fixed before a bound is computed: one that was chosen by it is not paid for")
         self.catoni = values
+        # They may have chosen it, and only certify() knows whether they are bound data.
+        self.tested_before_catoni = dict(self.tested_on)
 
     def prior_network(self) -> StochasticNetwork:
         """A copy whose posterior is the prior: the network before posterior training."""
@@ -323,6 +328,7 @@ class StochasticNetwork(nn.Module):
 
         They do not say which data shaped them: that the bound data did not shape the prior is for you to see to.
         """
+        check_kind("the state", tensors, dict, "a dict of tensors, as net.state() gives it")
         expected, tensors = self.state(which), dict(tensors)
         expected.pop("catoni", None)
         values: tuple[float, ...] = CATONI_GRID

@@ -203,6 +203,15 @@ class Config:
             lines += [f"{name} = {_toml(value)}" for name, value in items.items()]
         return "\n".join(lines) + "\n"
 
+    def encoded(self) -> bytes:
+        """The content of config.toml."""
+        try:
+            return self.to_toml().encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                "a file or folder of the configuration has a name that is no text in UTF-8: rename it"
+            ) from None
+
     @classmethod
     def read(cls, path: Path) -> Config:
         """A configuration from a TOML file; what it does not name has its default."""

@@ -106,13 +106,7 @@ class RunFolder:
 
         An existing run is only replaced on request.
         """
-        run = cls(path)
-        try:
-            content = config.to_toml().encode()
-        except UnicodeEncodeError:
-            raise InvalidInput(
-                "a file or folder of the configuration has a name that is no text in UTF-8: rename it"
-            ) from None
+        run, content = cls(path), config.encoded()
         own = run.own_files()
         if run.config_file.is_file():
             if not overwrite:

@@ -78,6 +78,7 @@ def train_run(
 
 def checked_data(config: Config) -> SplitData:
     """The data of a run that is about to begin: everything that can be wrong shows before its folder is made."""
+    config.encoded()
     data = training_data(config)
     net = new_network(config, data.bound.shape, data.bound.classes, data.prior)
     prior_data, _ = _held_back(config, data.prior)

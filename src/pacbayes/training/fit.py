@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
+from pacbayes.checks import check_kind
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.networks.distributions import scale_of
@@ -88,6 +89,9 @@ def fit(
     """
     if settings is not None and options:
         raise InvalidInput("give settings or options, not both")
+    check_kind("settings", settings, Settings | None, "pacbayes.Settings(...)")
+    check_kind("callback", callback, Callable | None, "a function of an epoch")
+    check_kind("checkpoint", checkpoint, Checkpoint | None, "a pacbayes.training.Checkpoint(path)")
     return drain(fitting(net, data, settings or Settings.of(**options), callback, checkpoint))
 
 

@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 
-from pacbayes.checks import check_in_range, check_names, check_one_of, check_types
+from pacbayes.checks import check_in_range, check_kind, check_names, check_one_of, check_types
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
-from pacbayes.networks.conversion import output_name
+from pacbayes.networks.conversion import check_model, output_name
 from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.networks.shaping import data_behind, forget_data, remember_data
 from pacbayes.seeds import check_seed, derived_seed
@@ -113,6 +113,9 @@ def train_ordinary(
     """
     if settings is not None and options:
         raise InvalidInput("give settings or options, not both")
+    check_model(model)
+    check_kind("settings", settings, Ordinary | None, "pacbayes.Ordinary(...)")
+    check_kind("callback", callback, Callable | None, "a function of an epoch")
     data = as_data(data)
     _check_output(model, data)
     return drain(training_ordinary(model, data, settings or Ordinary.of(**options), callback))
