@@ -202,13 +202,13 @@ RECORDS = {
 def bounds_of(name):
     """Every number of a results file that is a bound, rounded up to four digits, by row and field.
 
-    Where a row was run on two machines, the first run is the one that counts.
+    Where a row was run twice, the larger one is the one that counts.
     """
     rows = map(json.loads, (ROOT / "results" / f"{name}.jsonl").read_text().splitlines())
     fields = ("risk_bound", "holdout_bound", "holdout_mean")
     return {
         (row["row"], row["seed"], field): f"{math.ceil(10_000 * row[field]) / 10_000:.4f}".lstrip("0")
-        for row in reversed(list(rows))
+        for row in sorted(rows, key=lambda row: row["risk_bound"])
         for field in fields
         if row.get(field) is not None
     }

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from pacbayes.public import __all__ as __all__
 
 
-# What is public comes with the first name that is asked for: PyTorch takes seconds to import.
+# What is public comes when it is asked for: PyTorch takes seconds to import.
 def __getattr__(name: str) -> Any:
     if find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
     public = import_module("pacbayes.public")
     if not hasattr(public, name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(public, name)
+    globals()[name] = found = getattr(public, name)  # and the next time it is there
+    return found
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__getattr__("__all__")]
+    return sorted({*globals(), *__getattr__("__all__")})
