@@ -94,6 +94,14 @@ def from_first(number: int) -> int:
     return int(copy_from_first(torch.tensor(number, dtype=torch.int64)))
 
 
+def least(number: int) -> int:
+    """The least of all processes' numbers."""
+    found = torch.tensor(number, dtype=torch.int64)
+    if size() > 1:
+        _with_all(partial(dist.all_reduce, found, op=dist.ReduceOp.MIN))
+    return int(found)
+
+
 def barrier() -> None:
     """Wait for all."""
     add(torch.zeros(()))

@@ -321,16 +321,37 @@ def test_the_constant_of_catonis_bound_is_not_chosen_by_an_error_on_the_bound_da
     net.fix_catoni(1.0)
     error_on(net, bound, draws=2)
     certify(net, bound, draws=50, bound="catoni")
-    net = stochastic(nn.Linear(5, 2), 0.1)
-    for _ in range(2):
-        error_on(net, (bound.x, bound.y), draws=2)
-    assert len(net.tested_on) == 1
-    for looked in (net, copy.deepcopy(net), pickle.loads(pickle.dumps(net)), features(net, bound)[1]):
+    for copied in (
+        lambda net: net,
+        copy.deepcopy,
+        lambda net: pickle.loads(pickle.dumps(net)),
+        lambda net: features(net, bound)[1],
+        lambda net: net.prior_network(),
+    ):
+        net = stochastic(nn.Linear(5, 2), 0.1)
+        for _ in range(2):
+            error_on(net, (bound.x, bound.y), draws=2)
+        assert len(net.looks.tested_on) == 1
+        looked = copied(net)
         looked.fix_catoni(1.0)
         with pytest.raises(InvalidInput, match="test_error had looked at some of these data before C was fixed"):
             certify(looked, bound, draws=50, bound="catoni")
         freeze_prior(looked, held)  # which takes C back
         certify(looked, bound, draws=50, bound="catoni")
+
+
+def test_the_constant_of_catonis_bound_is_not_chosen_by_what_the_prior_shows():
+    """The prior's own network is a copy, and what it shows on the bound data counts all the same."""
+    held, bound = split((torch.randn(120, 5), torch.arange(120) % 2), 0.5)
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    error_on(net.prior_network(), bound, draws=2)
+    net.fix_catoni(1.0)
+    with pytest.raises(InvalidInput, match="test_error had looked at some of these data"):
+        certify(net, bound, draws=50, bound="catoni")
+    net = stochastic(nn.Linear(5, 2), 0.1)
+    certify(net.prior_network(), bound, draws=50)
+    with pytest.raises(InvalidInput, match="before a bound is computed"):
+        net.fix_catoni(1.0)
 
 
 def test_a_loss_that_depends_on_the_batch_is_refused():

@@ -319,6 +319,26 @@ def test_a_class_certificate_in_a_file(trained, tmp_path):
         ClassCertificate.load(tmp_path / "bad.json")
 
 
+def test_cells_that_are_alike_are_computed_once(monkeypatch):
+    """A thousand classes have a million cells, and few of them differ."""
+    k, cells, cell = 60, [], ClassCertificate._cell
+    monkeypatch.setattr(ClassCertificate, "_cell", lambda self, *key: cells.append(key) or cell(self, *key))
+    counts = [[int(y == j) for j in range(k)] for y in range(k)]
+    issued = ClassCertificate(
+        bounds=[], counts=counts, visits=[20] * k, m=[10] * k, kl=1.0, profile_kl=2.0, catoni=[1.0], bound="invKL",
+        delta=0.025, mc_delta=0.01, prior_fingerprint="", posterior_fingerprint="", bound_data_fingerprint="", seed=0,
+    )  # fmt: skip
+    issued = replace(issued, bounds=issued._recomputed())
+    assert sorted(cells) == [(0, 20, 10), (1, 20, 10)] and not issued.check()
+
+
+def test_more_classes_than_a_file_has_room_for(monkeypatch):
+    net = stochastic(nn.Linear(3, 1001), 0.01)
+    monkeypatch.setattr("pacbayes.certificates.classes.confusion_counts", lambda *args: pytest.fail("drawn"))
+    with pytest.raises(InvalidInput, match="for 1000 of them at most, not 1001"):
+        certify_classes(net, (torch.randn(20, 3), torch.arange(20)), draws=100)
+
+
 def test_what_no_class_certificate_can_be_made_of_is_said_before_the_draws(trained, monkeypatch):
     net, data, _ = trained
     monkeypatch.setattr("pacbayes.certificates.classes.confusion_counts", lambda *args: pytest.fail("drawn"))

@@ -160,7 +160,7 @@ def test_a_folder_that_a_killed_run_left_half_made_can_be_used(tmp_path):
     np.savez(tmp_path / "data.npz", x=data.x, y=data.y)
     config = Config(data=str(tmp_path / "data.npz"), prior="data-free").with_options({"posterior": {"epochs": 1}})
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "data.json").write_text("{}")
+    (tmp_path / "run" / "data.json").write_text('{"shape": [4], "classes": 2, "bound": {}}')
     (tmp_path / "run" / ".config.toml.partial").write_text("da")
     run = train_run(config, tmp_path / "run")
     (run.path / "checkpoint-posterior.safetensors").write_bytes(b"left by a kill")
@@ -504,6 +504,20 @@ def test_tensors_in_objects_of_the_standard_library(kind):
         (held["t"] if kind is UserDict else held.t).fill_(1)
     with pytest.raises(UnsupportedModel, match="has changed since the prior was frozen"):
         certify(net, noise(), draws=10)
+
+
+@pytest.mark.parametrize("which", ["prior_mean", "prior_rho"])
+def test_a_prior_that_was_written_over(which):
+    """As who keeps averages of all buffers might do."""
+    data = noise()
+    net = stochastic(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), 0.01)
+    certify(copy.deepcopy(net), data, draws=10)
+    with torch.no_grad():
+        dict(net.named_buffers())[which].add_(1e-6)
+    with pytest.raises(UnsupportedModel, match=f"the prior's {which[6:]}, .* has changed since the prior was frozen"):
+        certify(net, data, draws=10)
+    net.freeze_prior()
+    certify(net, data, draws=10)
 
 
 class Turned(nn.Module):

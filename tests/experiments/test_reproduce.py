@@ -104,6 +104,13 @@ def test_a_row_that_was_cut_off_goes_on_and_its_folder_verifies(tiny, tmp_path):
     assert {check.status for check in verify_run(RunFolder.open(folder), recompute=True)} == {"passed"}
 
 
+def test_a_row_that_was_killed_while_its_folder_was_made_goes_on(tiny, tmp_path):
+    whole = run(tiny, tmp_path / "whole", rows=["G invKL"])[0]
+    (folder,) = (path for path in (tmp_path / "whole" / "work" / "tiny").iterdir() if path.is_dir())
+    (tmp_path / "work" / "tiny" / folder.name).mkdir(parents=True)
+    assert run(tiny, tmp_path, rows=["G invKL"])[0]["errors"] == whole["errors"]
+
+
 def test_a_grid_is_every_combination(tmp_path, tiny_text):
     (tmp_path / "grid.toml").write_text(
         tiny_text[: tiny_text.index("[[rows]]")]

@@ -224,6 +224,15 @@ def test_files_that_only_bear_the_names_of_a_runs_are_left_alone(config, tmp_pat
     with pytest.raises(RunError, match="not a run folder"):
         train_run(config, tmp_path / "mine")
     assert (tmp_path / "mine" / "certificate.json").read_text() == "mine"
+    # By no command: the demonstration always replaces its run.
+    (tmp_path / "page").mkdir()
+    for name in ("report.html", "data.json"):
+        (tmp_path / "page" / name).write_text('{"mine": 1}')
+        for overwrite in (False, True):
+            with pytest.raises(RunError, match="not a run folder"):
+                train_run(config, tmp_path / "page", overwrite=overwrite)
+            assert (tmp_path / "page" / name).read_text() == '{"mine": 1}'
+        (tmp_path / "page" / name).unlink()
     # Nor is a configuration of something else replaced.
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "config.toml").write_text('baseURL = "https://example.org"')
@@ -232,9 +241,10 @@ def test_files_that_only_bear_the_names_of_a_runs_are_left_alone(config, tmp_pat
         train_run(config, tmp_path / "site", overwrite=True)
     assert (tmp_path / "site" / "data.json").read_text() == "mine"
     # What a run leaves that was killed while its folder was made is none of that.
+    whole = train_run(config, tmp_path / "whole")
     (tmp_path / "begun").mkdir()
-    for name in ("data.json", ".config.toml.partial"):
-        (tmp_path / "begun" / name).write_text("")
+    (tmp_path / "begun" / "data.json").write_bytes(whole.data_file.read_bytes())
+    (tmp_path / "begun" / ".config.toml.partial").write_text("")
     assert set(contents(train_run(config, tmp_path / "begun"))) == KEPT
 
 

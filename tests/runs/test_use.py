@@ -18,7 +18,16 @@ from pacbayes.data import image_folders, load, store
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.networks import memory
-from pacbayes.runs import Config, RunFolder, certify_run, predict_run, train_run, trained_network, verify_run
+from pacbayes.runs import (
+    Config,
+    RunFolder,
+    certify_run,
+    certify_run_classes,
+    predict_run,
+    train_run,
+    trained_network,
+    verify_run,
+)
 from pacbayes.runs.journal import note, read_journal
 from pacbayes.runs.predict import _look_at_the_range, inputs_for
 
@@ -98,6 +107,23 @@ def test_a_certificate_that_cannot_be_written_is_counted_and_nothing_is_lost(cer
     assert len(read_journal(certified).risk_bounds()) == 2
     certify_run(certified, draws=50, test_draws=2)
     assert not [check for check in verify_run(certified) if check.status == "failed"]
+
+
+def test_a_certificate_of_classes_that_cannot_be_written_is_counted(certified, monkeypatch):
+    def full(path, content):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr("pacbayes.runs.certify.write_atomically", full)
+        certify_run_classes(certified, draws=50)
+    assert read_journal(certified).lines[-1].event == "classes certified"
+    certify_run_classes(certified, draws=50)
+    assert not [check for check in verify_run(certified) if check.status == "failed"]
+    # And where nothing can be written, that is said before the draws.
+    monkeypatch.setattr("pacbayes.runs.certify.certify_classes", lambda *args, **options: pytest.fail("drawn"))
+    monkeypatch.setattr("pacbayes.runs.certify.check_writable", lambda folder: full(folder, b""))
+    with pytest.raises(OSError, match="no space"):
+        certify_run_classes(certified, draws=50)
 
 
 def test_a_single_network_that_cannot_be_written_is_counted(certified, monkeypatch):

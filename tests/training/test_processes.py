@@ -109,6 +109,33 @@ def test_rows_of_the_noise_of_a_batch():
     assert of_examples(normals) is normals
 
 
+UNEQUAL = """
+import torch, pacbayes as pb
+from pacbayes import processes
+from pacbayes.certificates import monte_carlo
+
+processes.join()
+sizes = (7, 20)
+monte_carlo.chunk_size = lambda net, x: sizes[processes.rank()]
+assert processes.least(sizes[processes.rank()]) == 7
+linear = torch.nn.Linear(1, 2, bias=False)
+with torch.no_grad():
+    linear.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+net = pb.stochastic(linear, 1e-10)
+y = ((torch.arange(60) >= 20) & (torch.arange(60) < 40)).long()  # the network says 0, so that these are errors
+errors = monte_carlo.independent_errors(net, pb.Data(torch.ones(60, 1), y, 2), 180, seed=1)
+assert errors == 60, errors
+processes.leave()
+"""
+
+
+def test_processes_of_unequal_memory_visit_every_example(torchrun, tmp_path):
+    """Each would cut the visits into chunks by its own memory: they must agree on one size."""
+    (tmp_path / "work.py").write_text(UNEQUAL)
+    done = torchrun(2, tmp_path / "work.py")
+    assert done.status == 0, done.err
+
+
 ON_A_GPU = """
 import torch
 from pacbayes import processes

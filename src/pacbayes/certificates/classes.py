@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ from pacbayes.networks.refusals import refuse_a_change
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import chosen_seed, derived_seed
 
-_LARGEST_FILE = 2**24
+_LARGEST_FILE = 2**26
+_MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,16 @@ class ClassCertificate:
             raise InvalidInput("the counts must be a square, with a number of visits and of examples for each row")
         if not _shared_by_size(self.visits, self.m):
             raise InvalidInput("the visits of the classes are not shares of one number of draws, by their sizes")
-        return [[self._cell(y, j) for j in range(k)] for y in range(k)]
+        cell = lru_cache(maxsize=None)(self._cell)  # of many classes most cells are alike
+        rows = zip(self.counts, self.visits, self.m, strict=True)
+        return [[cell(count, visits, m) for count in row] for row, visits, m in rows]
 
-    def _cell(self, y: int, j: int) -> float:
-        if self.m[y] == 0 or (self.m[y] < SMALLEST_M and self.bound.startswith("invKL")):
+    def _cell(self, count: int, visits: int, m: int) -> float:
+        if m == 0 or (m < SMALLEST_M and self.bound.startswith("invKL")):
             return 1.0
         share = 1 / len(self.m) ** 2
-        visits = self.visits[y]
         evidence = Evidence(
-            errors=self.counts[y][j], visits=visits, draws=visits, kl=self.kl, m=self.m[y],
+            errors=count, visits=visits, draws=visits, kl=self.kl, m=m,
             delta=self.delta * share, mc_delta=self.mc_delta * share, limit="clopper-pearson", sampling="independent",
             bound=self.bound, catoni=self.catoni, profile_kl=self.profile_kl, priors=self.priors,
         )  # fmt: skip
@@ -112,7 +115,10 @@ class ClassCertificate:
         return "\n".join(lines)
 
     def save(self, path: str | Path) -> None:
-        write_atomically(Path(path), (json.dumps(asdict(self)) + "\n").encode())
+        write_atomically(Path(path), self.to_json())
+
+    def to_json(self) -> bytes:
+        return (json.dumps(asdict(self)) + "\n").encode()
 
     @classmethod
     def load(cls, path: str | Path) -> ClassCertificate:
@@ -148,6 +154,8 @@ def certify_classes(
     delta, mc_delta = plain(delta), plain(mc_delta)
     check_draws(draws)
     check_deltas(delta, mc_delta)
+    if net.classes > _MOST_CLASSES:
+        raise InvalidInput(f"certificates of classes are for {_MOST_CLASSES} of them at most, not {net.classes}")
     refuse_what_voids_a_bound(net, data)
     sizes = data.class_counts()
     counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)

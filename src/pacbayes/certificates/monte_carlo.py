@@ -134,7 +134,9 @@ def _totals(
     start = derived_seed(seed, *_INDEPENDENT)
     generator = torch.Generator(device)
     x, y = on_device(data.x, device), data.y.to(device)
-    visits = _visits(len(data), draws, chunk_size(net, data.x), generator.manual_seed(start))
+    # One size for all, though their memory may differ: chunks of different sizes would not be parts of one whole.
+    size = processes.least(chunk_size(net, data.x))
+    visits = _visits(len(data), draws, size, generator.manual_seed(start))
     mine = range(processes.rank(), len(visits), processes.size())
     total = torch.zeros(shape, dtype=torch.int64, device=device)
     for number in mine:
@@ -209,8 +211,8 @@ def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int =
     seed, draws = chosen_seed(seed), plain(draws)
     check_draws(draws)
     data = as_data(data, classes=net.classes)
-    if not net.bounded:  # else it is too late to choose by this
-        net.tested_on[data.fingerprint()] = data.trace
+    if not net.looks.bounded:  # else it is too late to choose by this
+        net.looks.tested_on[data.fingerprint()] = data.trace
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
         data, head = features(net, data)
         assert isinstance(head, StochasticNetwork)
@@ -274,6 +276,7 @@ def _wrong(outputs: Tensor, y: Tensor) -> Tensor:
 
 def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> list[Tensor]:
     rest = torch.randint(m, (draws % m,), generator=generator, device=generator.device)
+    processes.copy_from_first(rest)  # other GPUs may make other numbers of one seed
     whole = torch.arange(m, device=generator.device).split(size)
     return [*whole * (draws // m), *(rest.split(size) if len(rest) else ())]
 

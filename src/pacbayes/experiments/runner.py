@@ -126,7 +126,7 @@ def _folder(row: Row, work: Path) -> RunFolder:
     digest = sha256(json.dumps(_configuration(row), sort_keys=True).encode())[:8]
     name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{row.row} {row.schedule} {row.config.seed} {digest}")
     path = work / row.experiment / name
-    if path.exists():
+    if RunFolder(path).config_file.is_file():
         return RunFolder.open(path, finished=False)
     return RunFolder.create(path, row.config, training_data(row.config))
 

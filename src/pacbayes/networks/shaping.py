@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,16 @@ class Seen(list[Data | Trace]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Seen:
         return Seen(self)
+
+
+@dataclass
+class Looks:
+    """What has been seen of a network on data: a C of Catoni's bound that was chosen by it is not paid for."""
+
+    bounded: bool = False
+    """Whether a bound was computed for it."""
+    tested_on: dict[str, Trace] = field(default_factory=dict)
+    """What ``test_error`` has looked at: digests by fingerprint, as a pair (x, y) is made into new data each time."""
 
 
 def remember_data(model: nn.Module, seen: Iterable[Data | Trace]) -> None:

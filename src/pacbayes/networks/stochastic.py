@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from pacbayes import processes
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.checks import check_kind, check_number
 from pacbayes.data.trace import Trace
@@ -30,7 +31,7 @@ from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw, Moments, OutputLinear
 from pacbayes.networks.normals import Normals, normals_like
 from pacbayes.networks.passes import Passes
-from pacbayes.networks.shaping import OF_A_LOOP, Seen, forget_data
+from pacbayes.networks.shaping import OF_A_LOOP, Looks, Seen, forget_data
 
 
 def stochastic(
@@ -119,10 +120,7 @@ class StochasticNetwork(nn.Module):
         self.objective = "none"
         # How many single networks were drawn for a certificate.
         self.single_draws = 0
-        # Whether a bound was computed for it: what is chosen after that was chosen with the bound data in view.
-        self.bounded = False
-        # What test_error has looked at. Digests, by their fingerprints: a pair (x, y) is made into new data each time.
-        self.tested_on: dict[str, Trace] = {}
+        self.looks = Looks()
         # Names of tensors that each pass overwrites: see refusals.py.
         self.left_behind: set[str] = set()
         self._freeze()
@@ -183,7 +181,7 @@ class StochasticNetwork(nn.Module):
         self.prior_rho.copy_(self.rho)
         self.prior_trained_on = Seen(self.trained_on)
         self.objective = "none"
-        self._fixed_at_freeze = self._digests()
+        self.note_fixed()
 
     def fix_catoni(self, *values: float) -> None:
         """Fix the values of C that Catoni's bound may take: a part of the prior, and of its fingerprint.
@@ -197,11 +195,11 @@ class StochasticNetwork(nn.Module):
         named = len(self.trained_on.without(OF_A_LOOP))  # a loop that has moved nothing may have looked only
         if moved or named > len(self.prior_trained_on):
             raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
-        if self.bounded:
+        if self.looks.bounded:
             raise InvalidInput("C must be fixed before a bound is computed: one that was chosen by it is not paid for")
         self.catoni = values
         # They may have chosen it, and only certify() knows whether they are bound data.
-        self.tested_before_catoni = dict(self.tested_on)
+        self.tested_before_catoni = dict(self.looks.tested_on)
 
     def prior_network(self) -> StochasticNetwork:
         """A copy whose posterior is the prior: the network before posterior training."""
@@ -209,7 +207,15 @@ class StochasticNetwork(nn.Module):
         with torch.no_grad():
             other.mean.copy_(self.prior_mean)
             other.rho.copy_(self.prior_rho)
+        other.looks = self.looks  # what it shows may choose for this one
         return other
+
+    def agree_on_prior(self) -> None:
+        """The first process's prior in all of them: equal already, unless their machines round differently."""
+        if processes.size() > 1:
+            for vector in (self.prior_mean, self.prior_rho):
+                processes.copy_from_first(vector)
+            self.note_fixed()
 
     def on_cpu(self) -> StochasticNetwork:
         """The network, or a copy of it on the CPU.
@@ -349,7 +355,7 @@ class StochasticNetwork(nn.Module):
             vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots]))
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
         if which == "prior":
-            self._fixed_at_freeze = self._digests()
+            self.note_fixed()
             self.catoni = values
             if any(not torch.equal(tensors[name], old) for name, old in expected.items()):
                 self.prior_trained_on = Seen(self.trained_on)  # it may be a posterior of theirs
@@ -375,8 +381,9 @@ class StochasticNetwork(nn.Module):
         return sha256(safetensors.torch.save(self.state(which)))
 
     def fixed_part_changed(self) -> str | None:
-        """The name of a buffer, a frozen weight or another tensor that the model holds, if one is not what it was when
-        the prior was frozen; not of those that each pass leaves behind, for nothing depends on them."""
+        """The name of a buffer, a frozen weight or another tensor that the model holds, or of the prior's means or
+        rhos, if one is not what it was when the prior was frozen; not of those that each pass leaves behind, for
+        nothing depends on them."""
         now = self._digests()
         names = {*now, *self._fixed_at_freeze} - self.left_behind
         return min((name for name in names if now.get(name) != self._fixed_at_freeze.get(name)), default=None)
@@ -384,9 +391,15 @@ class StochasticNetwork(nn.Module):
     def _fixed(self) -> dict[str, Tensor]:
         return {f"fixed.{name}": t.detach() for name, t in self.model.state_dict().items()}
 
+    def note_fixed(self) -> None:
+        """What is fixed from now on, and must be the same where a bound is computed."""
+        self._fixed_at_freeze = self._digests()
+
     def _digests(self) -> dict[str, str]:
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        # So does the prior: it lies in buffers, where others may write.
+        tensors |= {f"the prior's {kind}": vector for kind, vector in self._vectors("prior").items()}
         return {name: digest(t) for name, t in [*tensors.items(), *held_aside(self.model)]}
 
 

@@ -151,8 +151,11 @@ def certify_run_classes(
     """Write ``classes.json`` into the run folder; options as for :func:`~pacbayes.certify_classes`."""
     with run.alone():
         check_files(run, EVENTS["trained"])
+        if processes.first():
+            check_writable(run.path)
         issued = certify_classes(*trained_network(run, device, data), priors=run.config().priors, **options)
         if processes.first():
-            issued.save(run.path / "classes.json")
-            note(run, "classes certified")
+            content = issued.to_json()
+            note(run, "classes certified", content=content)  # first, as in certify_run
+            write_atomically(run.path / "classes.json", content)
         return issued

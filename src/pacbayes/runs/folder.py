@@ -40,7 +40,7 @@ FILES = {
     "single.safetensors": 2**30,
     "journal.jsonl": 2**24,
     "certificate.json": 2**20,
-    "classes.json": 2**24,
+    "classes.json": 2**26,
     "evaluation.json": 2**16,
     "report.html": 2**26,
     "signature.json": 2**16,
@@ -117,8 +117,10 @@ class RunFolder:
                 raise RunError(f"{path} is not replaced, for its config.toml is not that of a run: {error}") from None
         elif path.exists():
             # What a run leaves that was killed while its folder was made; all else is somebody's.
-            leftovers = {run.data_file, *(path / f".{name}.partial" for name in ("data.json", "config.toml"))}
-            if not path.is_dir() or set(path.iterdir()) - (set(own) if overwrite else leftovers):
+            leftovers = {path / f".{name}.partial" for name in ("data.json", "config.toml")}
+            if run._made_data_file():
+                leftovers.add(run.data_file)
+            if not path.is_dir() or set(path.iterdir()) - leftovers:
                 raise RunError(f"{path} exists and is not a run folder: name another, nothing was written")
         # The configuration last: a folder without one would not be known for a run.
         for old in sorted(own, key=lambda old: old == run.config_file):
@@ -162,6 +164,13 @@ class RunFolder:
         except (ValueError, LookupError, TypeError):
             pass
         raise RunError(f"{self.data_file} is damaged: put the file back as it was, or train again")
+
+    def _made_data_file(self) -> bool:
+        """Whether there is a data.json, and a run has made it."""
+        try:
+            return "bound" in self.data_record()
+        except (OSError, RunError):
+            return False
 
     def class_names(self) -> list[str]:
         """What the labels are called: by their own names, or by their numbers."""

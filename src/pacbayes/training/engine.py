@@ -57,12 +57,13 @@ class PlainEngine:
         self.stage = stage
         self.generator = torch.Generator(stage.device)
         self.normals = normals_like(stage.net.mean, self.generator)
+        stage.net.agree_on_prior()
 
     def epoch(self, number: int, rate: float) -> None:
         stage = self.stage
         self.generator.manual_seed(derived_seed(stage.settings.seed, number))
         # Equal already, unless the machines round differently; that must not add up.
-        for tensor in (*stage.lasting().values(), stage.net.prior_mean, stage.net.prior_rho):
+        for tensor in stage.lasting().values():
             processes.copy_from_first(tensor.detach())
         stage.begin_epoch(rate)
         # With a trained lambda, odd epochs leave the weights alone and even ones lambda.
