@@ -96,6 +96,24 @@ NO_SUCH_THING = {
         lambda: pacbayes.bounds.misclassification_probability(**outputs(mean=np.zeros((2, 3)))),
         "mean must be a tensor, and is a ndarray",
     ),
+    "a number of layers": (lambda: stochastic(nn.Linear(3, 3), layers=3), "layers must be the names of layers"),
+    "half a group": (lambda: pacbayes.replace_batchnorm(nn.Linear(3, 3), groups=2.5), "groups must be of type int"),
+    "a word to fold with": (lambda: pacbayes.fold_batchnorm(nn.Linear(3, 3), "x"), "x must be a few inputs"),
+    "fewer classes than none": (lambda: pacbayes.build("mlp", (3,), -2), "must be positive"),
+    "no features": (lambda: pacbayes.build("mlp", (0,), 2), "must be positive"),
+    "a word for a seed": (lambda: pacbayes.build("mlp", (3,), 2, seed="a"), "seed must be a whole number"),
+    "a network to standardise": (lambda: pacbayes.standardise(network(), problem()), "is standardised first"),
+    "outputs of another shape": (
+        lambda: pacbayes.bounds.misclassification_upper(**outputs(variance=torch.ones(2, 4))),
+        "must be .*, with labels",
+    ),
+    "a KL below 0": (lambda: pacbayes.bounds.penalty(-5.0, 100, 0.1), "a KL is at least 0"),
+    "a KL that is none": (lambda: pacbayes.bounds.penalty(float("nan"), 100, 0.1), "a KL is at least 0"),
+    "a level below 0": (lambda: pacbayes.bounds.kl_inverse(torch.tensor(0.5), -0.1), "c >= 0"),
+    "a rate above 1": (lambda: pacbayes.bounds.kl(1.5, 0.5), r"q and p in \[0, 1\]"),
+    "no penalty": (lambda: pacbayes.bounds.lbd(0.1, 0.0), "where the penalty is positive"),
+    "half an error": (lambda: pacbayes.bounds.clopper_pearson_upper(3.5, 10, 0.1), "errors must be of type int"),
+    "half a term": (lambda: pacbayes.bounds.chernoff_upper(0.1, 10.5, 0.1), "n must be of type int"),
     "a list of labels": (lambda: pacbayes.bounds.misclassification_upper(**outputs(labels=[0, 1])), "labels must be"),
 }
 
@@ -127,5 +145,6 @@ def test_numbers_of_numpy(tmp_path):
     classes.save(tmp_path / "classes.json")
     assert json.loads((tmp_path / "classes.json").read_text())["delta"] == 0.03125
     assert len(split(data, np.float32(0.5), np.int64(1))[0]) == 30
+    assert pacbayes.bounds.xi(np.int64(100)) == pacbayes.bounds.xi(100)
     assert pacbayes.scale_prior(network(), data, passes=np.int64(1), seed=np.int64(2)).error >= 0
     assert pacbayes.test_error(net, data, np.int64(2), seed=np.int64(1)) == pacbayes.test_error(net, data, 2, seed=1)

@@ -45,6 +45,8 @@ def check_writable(folder: Path) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file by this content; a crash leaves the old file or the new one, never a part."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "this is a folder: name a file in it", str(path))
     neighbour = path.with_name(f".{path.name}.partial")
     # What is there may be a link to elsewhere: it goes, and nothing is written through it.
     neighbour.unlink(missing_ok=True)

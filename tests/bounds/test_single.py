@@ -20,9 +20,9 @@ from pacbayes.bounds import (
     clopper_pearson_upper,
     draw_share,
     kl_inverse,
-    penalty,
     xi,
 )
+from pacbayes.bounds.pac_bayes import penalty_of_ratio
 from pacbayes.bounds.single import LEVELS
 from pacbayes.errors import InvalidInput
 
@@ -40,7 +40,7 @@ def binomial(errors: int, m: int, log_ratio: float, delta: float) -> float:
 
 
 def exact(errors: int, m: int, log_ratio: float, delta: float) -> float:
-    return kl_inverse(errors / m, max(0.0, penalty(log_ratio, m, delta, exact=True)))
+    return kl_inverse(errors / m, max(0.0, penalty_of_ratio(log_ratio, m, delta, exact=True)))
 
 
 def catonis(errors: int, m: int, log_ratio: float, delta: float) -> float:

@@ -211,8 +211,8 @@ forward, kl_sum, derived = StochasticNetwork.forward, StochasticNetwork.kl, Evid
 
 BUGS: dict[str, tuple[object, str, Callable, Callable[[], None]]] = {
     "m of the whole dataset": (Evidence, "derived", lambda e: derived(replace(e, m=2 * e.m)), numbers),
-    "no penalty, by its failures": (evidence, "penalty", lambda *_, **__: 0.0, coverage),
-    "no KL": (evidence, "penalty", lambda kl, *a, **k: penalty(0.0, *a, **k), coverage_of_an_overfit),
+    "no penalty, by its failures": (evidence, "penalty_of_ratio", lambda *_, **__: 0.0, coverage),
+    "no KL": (evidence, "penalty_of_ratio", lambda kl, *a, **k: penalty(0.0, *a, **k), coverage_of_an_overfit),
     "m from a loader": (CERTIFY, "Evidence", lambda **e: Evidence(**{**e, "m": 2 * e["m"]}), examples_counted),
     "parts that overlap": (SPLITS, "split", overlapping_split, disjoint_parts),
     "overlap not looked for": (Data, "overlaps", lambda *_: False, prior_that_saw_the_bound_data),
@@ -232,7 +232,7 @@ BUGS: dict[str, tuple[object, str, Callable, Callable[[], None]]] = {
         lambda mean, n, d, **k: chernoff_upper(mean, 40 * n, d, **k),
         shared_draws,
     ),
-    "no log term": (evidence, "penalty", lambda kl, m, delta, **_: kl / m, numbers),
+    "no log term": (evidence, "penalty_of_ratio", lambda kl, m, delta, **_: kl / m, numbers),
     "log(2 sqrt m)/delta": (
         evidence,
         "penalty",

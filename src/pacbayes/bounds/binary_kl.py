@@ -113,9 +113,11 @@ def kl_inverse(q, c):  # type: ignore[no-untyped-def]
     >>> kl_inverse(0.0, 0.1)  # 1 - exp(-0.1), rounded up
     0.09516258196404...
     """
-    if not isinstance(q, Tensor) and not isinstance(c, Tensor):
-        if not (np.all((np.asarray(q) >= 0) & (np.asarray(q) <= 1)) and np.all(np.asarray(c) >= 0)):
+    # Tensors are not looked at: a device would have to be waited for.
+    for given, most in ((q, 1.0), (c, np.inf)):
+        if not isinstance(given, Tensor) and not np.all((np.asarray(given) >= 0) & (np.asarray(given) <= most)):
             raise InvalidInput("kl_inverse needs q in [0, 1] and c >= 0")
+    if not isinstance(q, Tensor) and not isinstance(c, Tensor):
         p = _inverse_and_gradients(*_as_float64(q, c))[0].numpy()
         return float(p) if p.ndim == 0 else p
     q, c = _as_tensors(q, c)
@@ -138,6 +140,9 @@ def kl(q, p):  # type: ignore[no-untyped-def]
     >>> kl(0.5, 0.5)
     0.0
     """
+    for given in (q, p):
+        if not isinstance(given, Tensor) and not np.all((np.asarray(given) >= 0) & (np.asarray(given) <= 1)):
+            raise InvalidInput("kl needs q and p in [0, 1]")
     if not isinstance(q, Tensor) and not isinstance(p, Tensor):
         value = _kl(*_as_float64(q, p)).numpy()
         return float(value) if value.ndim == 0 else value

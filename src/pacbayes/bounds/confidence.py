@@ -6,6 +6,7 @@ import math
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.deltas import check_delta
+from pacbayes.checks import check_type, plain
 from pacbayes.errors import InvalidInput
 
 
@@ -16,6 +17,7 @@ def chernoff_upper(mean: float, n: int, delta: float, *, two_sided: bool = False
     writes ``log(2/delta)`` (Langford and Caruana 2002), which also limits the mean from below: ``two_sided=True``.
     """
     delta = check_delta(delta)
+    check_type("n", n := plain(n), int)
     if n < 1 or not 0 <= mean <= 1:
         raise InvalidInput(f"a mean in [0, 1] of at least one term is needed, not {mean} of {n}")
     # The quotient may be rounded down by an ulp; the factor puts it back above.
@@ -33,6 +35,8 @@ def clopper_pearson_upper(errors: int, n: int, delta: float) -> float:
     True
     """
     delta = check_delta(delta)
+    for name, count in (("errors", errors := plain(errors)), ("n", n := plain(n))):
+        check_type(name, count, int)
     if n < 1 or not 0 <= errors <= n:
         raise InvalidInput(f"0 <= errors <= n and n >= 1 are needed, not errors = {errors} of n = {n}")
     if errors == n:

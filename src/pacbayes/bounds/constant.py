@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from pacbayes.checks import plain
 from pacbayes.errors import InvalidInput
 
 _LARGEST = 10**12
@@ -23,6 +24,7 @@ def xi(m: int) -> float:
     >>> xi(2)  # 1 + 1/2 + 1
     2.50000000...
     """
+    m = plain(m)
     if type(m) is not int or not 1 <= m <= _LARGEST:
         raise InvalidInput(f"the constant is for 1 to {_LARGEST} examples, and m = {m!r}")
     count = min(m, math.ceil(9 * math.sqrt(m)))

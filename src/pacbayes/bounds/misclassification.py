@@ -24,9 +24,14 @@ _REACH = 7.2
 _VARIANCE_FLOOR = 1e-30
 
 
-def check_outputs(mean: object, variance: object, labels: object) -> None:
+def check_outputs(mean: Tensor, variance: Tensor, labels: Tensor) -> None:
     for name, value in (("mean", mean), ("variance", variance), ("labels", labels)):
         check_kind(name, value, Tensor, "a tensor")
+    if mean.dim() < 1 or mean.shape != variance.shape or mean.shape[:-1] != labels.shape or mean.shape[-1] < 2:
+        raise InvalidInput(
+            f"mean {tuple(mean.shape)} and variance {tuple(variance.shape)} must be [..., classes], "
+            f"with labels {tuple(labels.shape)} one each, and two classes at least"
+        )
 
 
 def misclassification_probability(
@@ -59,15 +64,10 @@ def misclassification_probability(
     if method is None:
         method = "closed-form" if classes == 2 else "quadrature"
     check_one_of("method", method, ESTIMATORS)
-    if mean.shape != variance.shape or mean.shape[:-1] != labels.shape or classes < 2:
-        raise InvalidInput(
-            f"mean {tuple(mean.shape)} and variance {tuple(variance.shape)} must be [..., classes], "
-            f"with labels {tuple(labels.shape)} one each, and two classes at least"
-        )
     if method == "closed-form" and classes != 2:
         raise InvalidInput(f"the closed form holds for two classes, not {classes}: use 'quadrature'")
 
-    outputs = _Outputs.of(mean, variance, labels)
+    outputs = Outputs.of(mean, variance.clamp_min(_VARIANCE_FLOOR), labels)
     if method == "closed-form":
         return _closed_form(outputs.gap, variance)
     if method == "quadrature":
@@ -77,7 +77,7 @@ def misclassification_probability(
     return (_l1 if method == "L1" else _l2)(outputs, normals, samples)
 
 
-class _Outputs(NamedTuple):
+class Outputs(NamedTuple):
     """Gaussian outputs, as seen from the labelled one."""
 
     gap: Tensor
@@ -88,9 +88,9 @@ class _Outputs(NamedTuple):
     is_label: Tensor
 
     @classmethod
-    def of(cls, mean: Tensor, variance: Tensor, labels: Tensor) -> _Outputs:
+    def of(cls, mean: Tensor, variance: Tensor, labels: Tensor) -> Outputs:
         y = labels.unsqueeze(-1)
-        deviation = variance.clamp_min(_VARIANCE_FLOOR).sqrt()
+        deviation = variance.sqrt()
         is_label = torch.arange(mean.shape[-1], device=mean.device) == y
         return cls(mean.gather(-1, y) - mean, deviation, deviation.gather(-1, y), is_label)
 
@@ -100,22 +100,22 @@ def _closed_form(gap: Tensor, variance: Tensor) -> Tensor:
     return _ndtr(-gap.sum(-1) / variance.sum(-1).clamp_min(_VARIANCE_FLOOR).sqrt())
 
 
-def _l1(outputs: _Outputs, normals: Normals, samples: int) -> Tensor:
+def _l1(outputs: Outputs, normals: Normals, samples: int) -> Tensor:
     """L1 of Proposition 2: the rivals are drawn, and the label's output falls below the largest of them."""
     noise = normals((samples, *outputs.gap.shape))
     rivals = (outputs.deviation * noise - outputs.gap).masked_fill(outputs.is_label, -math.inf)
     return _ndtr(rivals.amax(-1, keepdim=True) / outputs.own_deviation).mean(0).squeeze(-1)
 
 
-def _l2(outputs: _Outputs, normals: Normals, samples: int) -> Tensor:
+def _l2(outputs: Outputs, normals: Normals, samples: int) -> Tensor:
     """L2 of Proposition 2: the label's output is drawn, and some rival is above it."""
     noise = normals((samples, *outputs.own_deviation.shape))
     return -torch.expm1(_log_beats_all(noise, outputs)).mean(0)
 
 
-def _quadrature(outputs: _Outputs, nodes: int) -> Tensor:
+def _quadrature(outputs: Outputs, nodes: int) -> Tensor:
     """L2's expectation, as an integral over the label's own noise in place of draws of it."""
-    z, weights, missed = _rule(_Outputs(*(part.detach() for part in outputs)), nodes)
+    z, weights, missed = _rule(Outputs(*(part.detach() for part in outputs)), nodes)
     return missed + (weights * -torch.expm1(_log_beats_all(z, outputs))).sum(0)
 
 
@@ -124,7 +124,7 @@ def _ndtr(x: Tensor) -> Tensor:
     return torch.erfc(x * -math.sqrt(0.5)) / 2
 
 
-def _log_beats_all(z: Tensor, outputs: _Outputs) -> Tensor:
+def _log_beats_all(z: Tensor, outputs: Outputs) -> Tensor:
     """log P(every rival is below the labelled output) where that is ``M_y + s_y z``; z is [n, ..., 1]."""
     margin = (outputs.gap + outputs.own_deviation * z) / outputs.deviation
     # Further down the factor is 0 anyway, and log_ndtr's slope would overflow.
@@ -132,7 +132,7 @@ def _log_beats_all(z: Tensor, outputs: _Outputs) -> Tensor:
     return against_each.masked_fill(outputs.is_label, 0).sum(-1)
 
 
-def _rule(outputs: _Outputs, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+def _rule(outputs: Outputs, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes z [n, ..., 1], weights [n, ...], and the mass to the left of all nodes, where the label surely loses.
 
     With z the label's own noise, P(error) = ∫ φ(z) (1 - G(z)) dz, where G, the probability to beat every rival, is

@@ -15,6 +15,7 @@ from torch import Tensor
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.constant import xi
 from pacbayes.bounds.deltas import check_delta
+from pacbayes.checks import check_number
 from pacbayes.errors import InvalidInput
 
 Value = TypeVar("Value", float, Tensor)
@@ -34,12 +35,21 @@ def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool 
     >>> round(penalty(0.0, 30_000, 0.025), 7), round(penalty(0.0, 30_000, 0.025, exact=True), 7)
     (0.0003179, 0.0003024)
     """
+    if not isinstance(kl, Tensor):
+        check_number("the KL", kl)
+        if not kl >= 0:
+            raise InvalidInput(f"a KL is at least 0, and this is {kl}")
+    return penalty_of_ratio(kl, m, delta, kappa, exact=exact)
+
+
+def penalty_of_ratio(log_ratio: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool = False) -> Value:
+    """:func:`penalty`, also for ``log dQ/dP`` at one network in place of the KL, its mean: that may be negative."""
     delta = check_delta(delta)
     if exact:
-        return (kl + math.log(xi(m) / delta)) * (kappa / m)
+        return (log_ratio + math.log(xi(m) / delta)) * (kappa / m)
     if m < SMALLEST_M:
         raise InvalidInput(f"the bounds need at least {SMALLEST_M} examples, and m = {m}")
-    return (kl + math.log(2 * math.sqrt(m) / delta)) * (kappa / m)
+    return (log_ratio + math.log(2 * math.sqrt(m) / delta)) * (kappa / m)
 
 
 def invKL(risk: Value, penalty: Value) -> Value:
@@ -69,6 +79,8 @@ def best_lambda(risk: Value, penalty: Value) -> Value:
     >>> best_lambda(0.0, 0.1), round(best_lambda(0.4, 0.1), 9)
     (1.0, 0.5)
     """
+    if not isinstance(penalty, Tensor) and not penalty > 0:
+        raise InvalidInput(f"there is a best lambda where the penalty is positive, and it is {penalty}")
     return 2 / (1 + _root(1 + 2 * risk / penalty))
 
 

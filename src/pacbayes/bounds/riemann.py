@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pacbayes.bounds.misclassification import check_outputs
+from pacbayes.bounds.misclassification import Outputs, check_outputs
 from pacbayes.errors import InvalidInput
 
 # Cells of equal width lie between -5 and 5; the mass beyond 8 on the left counts as error.
@@ -31,16 +31,9 @@ def misclassification_upper(mean: Tensor, variance: Tensor, labels: Tensor, *, c
     tensor([0.5000...], dtype=torch.float64)
     """
     check_outputs(mean, variance, labels)
-    classes = mean.shape[-1]
-    if mean.shape != variance.shape or mean.shape[:-1] != labels.shape or classes < 2 or cells < 1:
-        raise InvalidInput(
-            "mean and variance must be [..., classes], labels [...], with two classes and a cell or more"
-        )
-    mean, variance = mean.double(), variance.double()
-    own = labels.unsqueeze(-1)
-    is_label = torch.arange(classes, device=mean.device) == own
-    deviation = variance.sqrt()
-    gap, own_deviation = mean.gather(-1, own) - mean, deviation.gather(-1, own)
+    if cells < 1:
+        raise InvalidInput(f"one cell at least is needed, not {cells}")
+    gap, deviation, own_deviation, is_label = Outputs.of(mean.double(), variance.double(), labels)
 
     def beats_all(z: float) -> Tensor:
         """G(z). A rival without variance is beaten or not; 0/0, a tie, is not."""
@@ -51,7 +44,7 @@ def misclassification_upper(mean: Tensor, variance: Tensor, labels: Tensor, *, c
     coarse = [-_REACH + step for step in range(int(_REACH - _DENSE))]
     edges = [*coarse, *(-_DENSE + 2 * _DENSE * k / cells for k in range(cells + 1))]
     low = beats_all(edges[0])
-    correct = torch.zeros(labels.shape, dtype=torch.float64, device=mean.device)
+    correct = torch.zeros(labels.shape, dtype=torch.float64, device=gap.device)
     for left, right in zip(edges[:-1], edges[1:], strict=True):
         high = beats_all(right)
         slope = (high.log() - low.log()) / (right - left)

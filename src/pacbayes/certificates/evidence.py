@@ -26,7 +26,7 @@ from pacbayes.bounds.catoni import catoni, check_catoni
 from pacbayes.bounds.confidence import chernoff_upper, clopper_pearson_upper
 from pacbayes.bounds.deltas import check_delta, check_deltas, check_priors
 from pacbayes.bounds.majority import Rule, vote_rules
-from pacbayes.bounds.pac_bayes import penalty
+from pacbayes.bounds.pac_bayes import penalty_of_ratio
 from pacbayes.bounds.single import binomial_level, draw_share
 from pacbayes.checks import check_one_of
 from pacbayes.errors import InvalidInput
@@ -142,7 +142,7 @@ class Evidence:
             if not (level := binomial_level(divergence, delta)):
                 return 1.0, (divergence - math.log(delta)) / self.m * _UP
             return clopper_pearson_upper(self.errors, self.m, level), -math.log(level) / self.m * _UP
-        pen = max(0.0, penalty(divergence, self.m, delta, exact=constant == "exact")) * _UP
+        pen = max(0.0, penalty_of_ratio(divergence, self.m, delta, exact=constant == "exact")) * _UP
         return kl_inverse(risk, pen), pen
 
     def _divergence(self, *, profile: bool) -> float:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from pacbayes.checks import check_one_of, check_type, plain
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.scattering import Scattering
+from pacbayes.seeds import check_seed
 
 INITS = ("default", "orthogonal")
 
@@ -108,6 +109,9 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
     except TypeError:
         raise InvalidInput(f"shape must be that of one example, such as (1, 28, 28), and is {shape!r}") from None
     check_type("classes", classes := plain(classes), int)
+    check_seed(seed := plain(seed))
+    if not shape or min(classes, *shape) < 1:
+        raise InvalidInput(f"shape and classes must be positive, and are {list(shape)} and {classes}")
     if architecture.for_images and len(shape) != 3:
         raise InvalidInput(f"{name} takes images [channels, height, width], and an example has shape {list(shape)}")
     with torch.random.fork_rng(devices=[]):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pacbayes.checks import check_type, plain
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.conversion import check_model, output_name, replaced
 from pacbayes.networks.watch import watched
@@ -89,6 +90,7 @@ def replace_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     4
     """
     check_model(model)
+    check_type("groups", groups := plain(groups), int)
     if groups < 1:
         raise InvalidInput(f"groups must be at least 1, and is {groups}")
     model = copy.deepcopy(model)
@@ -138,6 +140,9 @@ def without_batchnorm(model: nn.Module) -> nn.Module:
 
 
 def _inputs(model: nn.Module, x: Any) -> Tensor:
-    x = torch.as_tensor(x)
+    try:
+        x = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInput(f"x must be a few inputs of the model, [n, ...], and is a {type(x).__name__}") from None
     like = next(model.parameters(), None)
     return x if like is None or not x.is_floating_point() else x.to(like)

@@ -26,6 +26,7 @@ def check_model(model: object) -> None:
 
 def freeze_all_but(model: nn.Module, layers: Iterable[str], output: str) -> None:
     """Leave trainable only what is named, or lies under a name; the output layer must be there."""
+    check_kind("layers", layers, Iterable, "the names of layers")
     chosen: set[str] = set()
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     for layer in [layers] if isinstance(layers, str) else layers:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from pacbayes.data import Data, as_data
+from pacbayes.errors import InvalidInput
 from pacbayes.networks.conversion import check_model
 from pacbayes.networks.shaping import remember_data
+from pacbayes.networks.stochastic import StochasticNetwork
 
 # Below this a feature counts as constant: nothing to divide by.
 _SMALLEST = 1e-30
@@ -45,6 +47,8 @@ def standardise(model: nn.Module, data: Any) -> nn.Sequential:
     tensor([[1., 0.]])
     """
     check_model(model)
+    if isinstance(model, StochasticNetwork):
+        raise InvalidInput("a model is standardised first: stochastic(standardise(model, prior_data))")
     data = as_data(data)
     layer = Standardisation(*moments(data))
     if (first := next(model.parameters(), None)) is not None:

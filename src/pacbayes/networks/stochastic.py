@@ -14,6 +14,7 @@ from pacbayes import processes
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.checks import check_kind, check_number
 from pacbayes.data.trace import Trace
+from pacbayes.devices import has_triton
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks import conversion, divergence
@@ -281,7 +282,7 @@ class StochasticNetwork(nn.Module):
             out.register_hook(lambda _: self.trained_on.note(OF_A_LOOP))
 
     def _normals(self, generator: torch.Generator | None) -> Normals:
-        if self.mean.is_cuda and self.mean.dtype == torch.float32 and not torch.is_grad_enabled():
+        if self.mean.is_cuda and has_triton() and self.mean.dtype == torch.float32 and not torch.is_grad_enabled():
             from pacbayes.networks.gpu_draws import GpuNormals
 
             return GpuNormals(generator, self.mean)

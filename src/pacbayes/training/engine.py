@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pacbayes import processes
+from pacbayes.devices import has_triton
 from pacbayes.networks.normals import Rows, normals_like
 from pacbayes.seeds import derived_seed
 from pacbayes.training.stage import Stage
@@ -37,9 +38,10 @@ class Engine(Protocol):
 def engine_for(stage: Stage) -> Engine:
     """The fastest engine for the device the network is on, and for its layers.
 
-    The plain one for several processes, and where the data are not on the device but read batch by batch.
+    The plain one for several processes, where the data are not on the device but read batch by batch, and where
+    nothing can be compiled.
     """
-    plain = stage.device.type != "cuda" or not stage.resident
+    plain = stage.device.type != "cuda" or not has_triton() or not stage.resident
     if plain or not stage.net.drawn_by_rules or processes.size() > 1:
         return PlainEngine(stage)
     from pacbayes.training.cuda_graphs import GraphEngine

@@ -1,4 +1,14 @@
-"""The state of one training stage and one step of SGD on it. Everything a step changes is a tensor on the device."""
+"""The state of one training stage and one step of SGD on it. Everything a step changes is a tensor on the device.
+
+A step of Algorithm 1 is, in plain words (and in ``objective.py``, for loops of one's own),
+
+    objective(loss(mean, s(rho)), KL(mean, rho)).backward(), then SGD on mean and rho.
+
+Here it is cut at the chain rule's joints, so that a GPU goes over the weights once: ``measure`` gives the loss, and by
+autograd its gradients in the means and in ``scale = s(rho)``; ``combine`` the objective, and its slopes in the loss and
+the KL; ``update`` adds the two parts up, with the KL's own gradient and the slope of ``s``, takes the step, and keeps
+``scale`` and ``kl`` for the next one.
+"""
 
 from __future__ import annotations
 
