@@ -235,7 +235,7 @@ BUGS: dict[str, tuple[object, str, Callable, Callable[[], None]]] = {
     "no log term": (evidence, "penalty_of_ratio", lambda kl, m, delta, **_: kl / m, numbers),
     "log(2 sqrt m)/delta": (
         evidence,
-        "penalty",
+        "penalty_of_ratio",
         lambda kl, m, delta, **_: (kl + math.log(2 * math.sqrt(m)) / delta) / m,
         numbers,
     ),
