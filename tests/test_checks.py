@@ -96,6 +96,8 @@ NO_SUCH_THING = {
         lambda: pacbayes.bounds.misclassification_probability(**outputs(mean=np.zeros((2, 3)))),
         "mean must be a tensor, and is a ndarray",
     ),
+    "a network made stochastic again": (lambda: stochastic(network()), "is a stochastic network already"),
+    "its model made so": (lambda: stochastic(network().model), "is a stochastic network already"),
     "a number of layers": (lambda: stochastic(nn.Linear(3, 3), layers=3), "layers must be the names of layers"),
     "half a group": (lambda: pacbayes.replace_batchnorm(nn.Linear(3, 3), groups=2.5), "groups must be of type int"),
     "a word to fold with": (lambda: pacbayes.fold_batchnorm(nn.Linear(3, 3), "x"), "x must be a few inputs"),

@@ -180,3 +180,15 @@ def test_no_example_has_gone():
         WITH_EXAMPLES - {test.name.removeprefix("pacbayes").removeprefix(".") for test in found if test.examples}
         == set()
     )
+
+
+def test_names_are_those_of_a_package(tmp_path):
+    """They come when they are asked for, and behave as if they had been there all along."""
+    names = dir(pacbayes)
+    assert {*pacbayes.__all__, "__version__"} <= set(names) and not {"Any", "find_spec"} & set(names)
+    assert pacbayes.__version__ and pacbayes.fit is pacbayes.fit
+    for name in ("nothing", "a.b", "cli.app", "_LAZY", "__wrapped__"):
+        assert not hasattr(pacbayes, name)
+    script = "import sys, pacbayes; hasattr(pacbayes, '__wrapped__'); print('torch' in sys.modules)"
+    assert output_of(sys.executable, "-c", script, cwd=tmp_path) == "False\n"
+    output_of(sys.executable, "-m", "doctest", pacbayes.__file__, cwd=tmp_path)

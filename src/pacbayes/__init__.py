@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 # What is public comes when it is asked for: PyTorch takes seconds to import.
 def __getattr__(name: str) -> Any:
-    if find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
-    public = import_module("pacbayes.public")
-    if not hasattr(public, name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(public, name)  # and the next time it is there
-    return found
+    if name == "__version__":
+        return import_module("pacbayes.versions").versions()["pacbayes"]
+    if name.isidentifier() and (name == "__all__" or not name.startswith("_")):
+        if find_spec(f"pacbayes.{name}") is not None:
+            return import_module(f"pacbayes.{name}")
+        public = import_module("pacbayes.public")
+        if hasattr(public, name):
+            globals()[name] = found = getattr(public, name)  # and the next time it is there
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    helpers = {"Any", "TYPE_CHECKING", "find_spec", "import_module"}
+    return sorted({*globals(), "__version__", *__getattr__("__all__")} - helpers)

@@ -254,7 +254,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InvalidInput(f"there must be two classes or more, and y has 1 class, {self.classes_[0]!r}")
+            raise InvalidInput(f"there must be two classes or more, and y has 1 class, {self.classes_.tolist()[0]!r}")
         return X, labels
 
     @contextmanager

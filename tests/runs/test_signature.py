@@ -13,7 +13,16 @@ from mutations import mangled, mutated_json
 
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.report import write_report
-from pacbayes.runs import RunFolder, certify_run, certify_run_classes, new_key, sign_run, train_run, verify_run
+from pacbayes.runs import (
+    RunFolder,
+    certify_run,
+    certify_run_classes,
+    new_key,
+    sign_run,
+    train_run,
+    verification,
+    verify_run,
+)
 from pacbayes.runs.check import FAILED, OPEN, PASSED
 from pacbayes.runs.journal import read_journal
 
@@ -69,6 +78,22 @@ def test_keys_are_not_replaced(key, public):
     with pytest.raises(InvalidInput, match="exists"):
         new_key(key)
     assert public.read_bytes() == before[1] and not key.exists()
+
+
+def test_a_private_key_does_not_look_like_a_public_one(tmp_path):
+    with pytest.raises(InvalidInput, match="would be the private key"):
+        new_key(tmp_path / "key.pub")
+    assert not list(tmp_path.glob("*.pub*"))
+
+
+def test_a_key_that_is_not_there_is_said_before_the_work(certified, key, tmp_path):
+    for sign in (False, True):
+        if sign:
+            sign_run(certified, key)
+        with pytest.raises(InvalidInput, match="Whoever signed the run has the public key"):
+            next(verification(certified, key=tmp_path / "gone.pub"))
+    with pytest.raises(InvalidInput, match="it is the private one"):
+        next(verification(certified, key=key))
 
 
 def test_a_run_that_is_not_signed(certified, public):

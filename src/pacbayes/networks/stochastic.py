@@ -29,7 +29,7 @@ from pacbayes.networks.distributions import (
     scale_of,
 )
 from pacbayes.networks.held_aside import digest, held_aside
-from pacbayes.networks.layers import Draw, Moments, OutputLinear
+from pacbayes.networks.layers import Draw, Moments, OutputLinear, StochasticLayer
 from pacbayes.networks.normals import Normals, normals_like
 from pacbayes.networks.passes import Passes
 from pacbayes.networks.shaping import OF_A_LOOP, Looks, Seen, forget_data
@@ -80,6 +80,8 @@ class StochasticNetwork(nn.Module):
     ):
         super().__init__()
         conversion.check_model(model)
+        if any(isinstance(part, StochasticNetwork | StochasticLayer) for part in model.modules()):
+            raise InvalidInput("this is a stochastic network already: copy.deepcopy(net) copies one")
         if any(hasattr(part, "_orig_mod") or isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
             raise UnsupportedModel(
                 "the model, or a part of it, is compiled: give the modules that it was made of; training compiles its "

@@ -29,6 +29,8 @@ def new_key(path: Path) -> Path:
 
     if not path.name:
         raise InvalidInput(f"{path} is a folder: name a file for the key")
+    if path.suffix == ".pub":
+        raise InvalidInput(f"{path} would be the private key: .pub is for the public one, name it without")
     public = path.with_name(f"{path.name}.pub")
     for file in (path, public):
         if os.path.lexists(file):
@@ -72,7 +74,7 @@ def check_signature(run: RunFolder, journal: Journal, key_file: Path | None) -> 
     """
     record = _record(run)
     public = record["public_key"]
-    if key_file is not None and _hex_of(_public_key(key_file)) != public:
+    if key_file is not None and _hex_of(public_key(key_file)) != public:
         raise RunError(f"{NAME} was made with another key, {public[:16]}")
     line = record["line"]
     if not 1 <= line <= len(journal.lines) or journal.lines[line - 1].hash != record["sha256"]:
@@ -116,7 +118,7 @@ def _check(public: str, signature: str, line_hash: str) -> None:
 
 
 def _private_key(path: Path) -> Ed25519PrivateKey:
-    content = _key_file(path)
+    content = _key_file(path, f"'pacbayes sign --new-key {in_shell(path)}' makes a key")
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -130,8 +132,9 @@ def _private_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _public_key(path: Path) -> Ed25519PublicKey:
-    content = _key_file(path)
+def public_key(path: Path) -> Ed25519PublicKey:
+    """The issuer's key."""
+    content = _key_file(path, "Whoever signed the run has the public key, a .pub file")
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -152,15 +155,13 @@ def _hex_of(key: Ed25519PublicKey) -> str:
     return key.public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
 
 
-def _key_file(path: Path) -> bytes:
+def _key_file(path: Path, hint: str) -> bytes:
     _need_cryptography()
     try:
         with path.open("rb") as file:
             return file.read(_LARGEST_KEY)
     except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be read: {error.strerror or error}. 'pacbayes sign --new-key {in_shell(path)}' makes a key"
-        ) from None
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}. {hint}") from None
 
 
 def _need_cryptography() -> None:

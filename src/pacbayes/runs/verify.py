@@ -31,7 +31,7 @@ from pacbayes.runs.journal import NAME as JOURNAL
 from pacbayes.runs.journal import Journal, going_on, read_journal, singles_drawn
 from pacbayes.runs.networks import new_network
 from pacbayes.runs.signature import NAME as SIGNATURE
-from pacbayes.runs.signature import check_signature
+from pacbayes.runs.signature import check_signature, public_key
 from pacbayes.runs.verify_data import data_checks
 
 HashOf = Callable[[str], str]
@@ -59,6 +59,8 @@ def verification(
     ``data`` is where the data are now, if not where config.toml says: a .npz or .csv file, or a folder with them.
     ``progress`` is told the fraction of the count that is done.
     """
+    if key is not None:
+        public_key(key)  # a wrong one is said before the work
     # A journal is begun when training ends, and says what was issued, whatever has gone since.
     begun = run.weights_file("posterior"), run.certificate_file, run.path / JOURNAL
     if run.config_file.exists() and not any(map(os.path.lexists, begun)):

@@ -105,7 +105,7 @@ class Specification:
         try:
             return cls.parse(path.read_bytes())
         except OSError as error:
-            raise InvalidInput(f"{path} is not a readable TOML file: {error}") from None
+            raise InvalidInput(f"{path} is not a readable TOML file: {error.strerror or error}") from None
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from None
 
