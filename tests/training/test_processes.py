@@ -109,6 +109,23 @@ def test_rows_of_the_noise_of_a_batch():
     assert of_examples(normals) is normals
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_to_agree_on_a_prior_hides_no_change(rank, monkeypatch):
+    """Only a prior that was taken from the first process counts as fixed anew."""
+    monkeypatch.setattr(processes, "size", lambda: 2)
+    monkeypatch.setattr(processes, "rank", lambda: rank)
+    monkeypatch.setattr(processes, "_with_all", lambda communicate: None)
+    net = pb.stochastic(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)), layers=["1"])
+    net.prior_mean.add_(1e-6)  # written over in the first process, or taken from it in another one
+    net.agree_on_prior()
+    assert (net.fixed_part_changed() is None) == (rank > 0)
+    net.freeze_prior()
+    with torch.no_grad():
+        next(net.model[0].parameters()).add_(1)
+    net.agree_on_prior()
+    assert net.fixed_part_changed()
+
+
 UNEQUAL = """
 import torch, pacbayes as pb
 from pacbayes import processes

@@ -218,7 +218,8 @@ class StochasticNetwork(nn.Module):
         if processes.size() > 1:
             for vector in (self.prior_mean, self.prior_rho):
                 processes.copy_from_first(vector)
-            self.note_fixed()
+            if not processes.first():  # the first one's is what it was, or a bound will refuse it
+                self._fixed_at_freeze |= self._prior_digests()
 
     def on_cpu(self) -> StochasticNetwork:
         """The network, or a copy of it on the CPU.
@@ -401,9 +402,11 @@ class StochasticNetwork(nn.Module):
     def _digests(self) -> dict[str, str]:
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        # So does the prior: it lies in buffers, where others may write.
-        tensors |= {f"the prior's {kind}": vector for kind, vector in self._vectors("prior").items()}
-        return {name: digest(t) for name, t in [*tensors.items(), *held_aside(self.model)]}
+        return {name: digest(t) for name, t in [*tensors.items(), *held_aside(self.model)]} | self._prior_digests()
+
+    def _prior_digests(self) -> dict[str, str]:
+        # It lies in buffers, where others may write.
+        return {f"the prior's {kind}": digest(vector) for kind, vector in self._vectors("prior").items()}
 
 
 def check_stochastic(net: object) -> None:
