@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -13,6 +14,7 @@ from pacbayes.bounds import kl_inverse
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.refusals import check_examples
 from pacbayes.training import Ordinary
+from pacbayes.training.capture import captured
 from pacbayes.training.cuda_graphs import GraphEngine
 from pacbayes.training.engine import PlainEngine
 from pacbayes.training.ordinary import _Training
@@ -112,3 +114,18 @@ def test_scattering_features_can_be_captured():
     net = stochastic(build("scattering", data.shape, data.classes), 0.01).to("cuda")
     history = pb.fit(net, data, epochs=2, batch_size=100, rate=0.1)
     assert history.epochs[-1].risk < history.epochs[0].risk
+
+
+def test_an_earlier_graph_that_becomes_garbage_does_not_spoil_a_capture():
+    number, stream, generator = torch.zeros((), device="cuda"), torch.cuda.Stream(), torch.Generator("cuda")
+    earlier = [captured(lambda: number.add_(1), generator, stream, lambda: None)]
+
+    def body() -> None:
+        cycle = [earlier.pop()]
+        cycle.append(cycle)
+        del cycle
+        [[] for _ in range(10_000)]  # enough for Python to collect, unless it is told not to
+        number.add_(1)
+
+    captured(body, generator, stream, lambda: None).replay()
+    assert float(number) == 1 and gc.isenabled()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch._dynamo
@@ -27,6 +29,18 @@ def captured(
             for _ in range(3):
                 trial()
         current.wait_stream(stream)
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with _uncollected(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             body()
     return graph
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage is collected: an earlier graph that happens to go, and its memory, would spoil the capture."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
