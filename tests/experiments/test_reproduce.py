@@ -286,6 +286,15 @@ def test_the_page_has_the_newest_speeds_of_each_device(tmp_path):
     assert "## speed: CPU" in page and "| an epoch | 3 s | start-up 1 s |" in page and "2 s" not in page
 
 
+def test_a_newer_table_of_some_speeds_hides_no_others(tmp_path):
+    save_speed([Speed("an epoch", 2.0, "s", "old"), Speed("draws", 5.0, "s", "")], "cpu", 1.0, 9.0, tmp_path)
+    save_speed([Speed("an epoch", 3.0, "s", "new")], "cpu", 1.0, 9.0, tmp_path)
+    page = write_tables({}, tmp_path).read_text()
+    assert (
+        page.index("| an epoch | 3 s | new |") < page.index("| an epoch | 2 s | old |") < page.index("| draws | 5 s |")
+    )
+
+
 def test_another_certificate_is_another_result(tiny, tmp_path):
     row = tiny.configured("G invKL", "paper", 0, "cpu")
     for draws in (row.draws, row.draws, 3000):

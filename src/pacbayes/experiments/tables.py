@@ -189,9 +189,14 @@ def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
 
 
 def _speed(records: list[dict[str, Any]]) -> list[str]:
-    """The newest table of each device, as ``pacbayes bench`` measured it."""
+    """The newest tables of each device, as ``pacbayes bench`` measured them: all with a line that no newer one has."""
     parts = []
-    for device, record in {record["device"]: record for record in records}.items():
+    seen: set[tuple[str, str]] = set()
+    for record in reversed(records):
+        device, names = record["device"], {(record["device"], line["what"]) for line in record["lines"]}
+        if names <= seen:
+            continue
+        seen |= names
         lines = _heading("what", "value", "remark")
         lines += [
             f"| {line['what']} | {line['value']:.4g} {line['unit']} | {line['remark']} |" for line in record["lines"]
