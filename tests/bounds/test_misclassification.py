@@ -12,6 +12,7 @@ from high_precision import integrated_error, slope
 from scipy import special
 
 from pacbayes.bounds import misclassification_probability
+from pacbayes.bounds.misclassification import Outputs
 from pacbayes.errors import InvalidInput
 
 
@@ -420,3 +421,16 @@ def test_the_closed_form_is_refused_for_more_than_two_classes():
 def test_shapes_that_do_not_fit_are_refused(mean, variance, labels):
     with pytest.raises(InvalidInput, match="classes"):
         misclassification_probability(torch.zeros(mean), torch.ones(variance), torch.zeros(labels, dtype=torch.long))
+
+
+@pytest.mark.parametrize("method", ["closed-form", "L1", "L2", "quadrature"])
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_that_is_no_class_is_refused(method, label):
+    with pytest.raises(InvalidInput, match=f"from 0 to 1, and one is {label}"):
+        misclassification_probability(torch.zeros(3, 2), torch.ones(3, 2), torch.tensor([0, label, 1]), method)
+
+
+def test_where_labels_cannot_be_looked_at_one_that_is_no_class_has_no_number():
+    outputs = Outputs.of(torch.zeros(3, 2), torch.ones(3, 2), torch.tensor([0, 2, 1]))
+    assert outputs.own_deviation.isnan().flatten().tolist() == [False, True, False]
+    assert outputs.gap.isnan().all(1).tolist() == [False, True, False]

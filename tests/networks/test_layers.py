@@ -16,7 +16,7 @@ from small_nets import mean_z, normals, seeded, shaken, squared_deviations, two_
 from torch import nn
 
 from pacbayes.networks import DISTRIBUTIONS, StochasticNetwork, stochastic
-from pacbayes.networks.layers import Draw
+from pacbayes.networks.layers import Draw, StochasticConv
 
 MODES = ["shared", "independent", "mixed"]
 # Two-sided, 5.7 standard errors: 1.2e-8 for each comparison, so that 80 of them fail by chance with 1e-6.
@@ -257,6 +257,20 @@ def test_a_convolution_for_the_batch_is_one_convolution(name):
             for kind, p in conv.named_parameters()
         }
         torch.testing.assert_close(out, torch.func.functional_call(conv, drawn, (x,)), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["2d", "2d stride", "2d dilation"])
+def test_a_convolution_as_a_product_is_the_convolution(name):
+    """What a GPU takes for few input channels, with its gradients; a bias is one more weight there."""
+    conv, shape = CONVOLUTIONS[name]
+    layer = StochasticConv(copy.deepcopy(conv))
+    x = torch.randn(3, *shape, generator=seeded(1), dtype=torch.float64)
+    weights = [p.detach().double().requires_grad_() for p in conv.parameters()]
+    product = layer._as_product(x, *weights) if len(weights) == 2 else layer._as_product(x, *weights, None)
+    plain = torch.func.functional_call(conv, dict(zip(("weight", "bias"), weights, strict=False)), (x,))
+    torch.testing.assert_close(product, plain, rtol=1e-10, atol=1e-10)
+    for ours, torchs in zip(*(torch.autograd.grad(out.sin().sum(), weights) for out in (product, plain)), strict=True):
+        torch.testing.assert_close(ours, torchs, rtol=1e-10, atol=1e-10)
 
 
 # Laws other than their moments

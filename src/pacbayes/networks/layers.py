@@ -214,9 +214,12 @@ class StochasticConv(StochasticLayer):
     def _as_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The convolution as one matrix product: for one or three input channels a GPU is faster at that."""
         patches, extent = self._patches(x)
-        missing = -patches.shape[1] % 16
-        columns = F.pad(patches.transpose(1, 2), (0, missing))
-        out = F.linear(columns, F.pad(weight.flatten(1), (0, missing)), bias)
+        columns, rows = patches.transpose(1, 2), weight.flatten(1)
+        if bias is not None:
+            # As the weight of an input that is always 1: so its gradient takes no pass of its own.
+            columns, rows = F.pad(columns, (0, 1), value=1.0), torch.cat([rows, bias.unsqueeze(1)], 1)
+        missing = -rows.shape[1] % 16
+        out = F.linear(F.pad(columns, (0, missing)), F.pad(rows, (0, missing)))
         return out.transpose(1, 2).unflatten(2, extent)
 
     def _patches(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
