@@ -12,7 +12,6 @@ from high_precision import integrated_error, slope
 from scipy import special
 
 from pacbayes.bounds import misclassification_probability
-from pacbayes.bounds.misclassification import Outputs
 from pacbayes.errors import InvalidInput
 
 
@@ -428,9 +427,3 @@ def test_shapes_that_do_not_fit_are_refused(mean, variance, labels):
 def test_a_label_that_is_no_class_is_refused(method, label):
     with pytest.raises(InvalidInput, match=f"from 0 to 1, and one is {label}"):
         misclassification_probability(torch.zeros(3, 2), torch.ones(3, 2), torch.tensor([0, label, 1]), method)
-
-
-def test_where_labels_cannot_be_looked_at_one_that_is_no_class_has_no_number():
-    outputs = Outputs.of(torch.zeros(3, 2), torch.ones(3, 2), torch.tensor([0, 2, 1]))
-    assert outputs.own_deviation.isnan().flatten().tolist() == [False, True, False]
-    assert outputs.gap.isnan().all(1).tolist() == [False, True, False]

@@ -32,7 +32,7 @@ def check_outputs(mean: Tensor, variance: Tensor, labels: Tensor) -> None:
             f"mean {tuple(mean.shape)} and variance {tuple(variance.shape)} must be [..., classes], "
             f"with labels {tuple(labels.shape)} one each, and two classes at least"
         )
-    # On a GPU a look at the labels would wait for it.
+    # On a GPU a look at the labels would wait for it, and there the gather below stops at a wrong one.
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
         outside = labels[(labels < 0) | (labels >= mean.shape[-1])]
         if len(outside):
@@ -94,13 +94,10 @@ class Outputs(NamedTuple):
 
     @classmethod
     def of(cls, mean: Tensor, variance: Tensor, labels: Tensor) -> Outputs:
+        y = labels.unsqueeze(-1)
         deviation = variance.sqrt()
-        is_label = torch.arange(mean.shape[-1], device=mean.device) == labels.unsqueeze(-1)
-        # Means of one number, which a compiler joins with what stands around them; not so the gradient of a gather.
-        # A label that is no class has none, and so NaN.
-        found = is_label.sum(-1, keepdim=True)
-        own_mean, own_deviation = (part.where(is_label, 0).sum(-1, keepdim=True) / found for part in (mean, deviation))
-        return cls(own_mean - mean, deviation, own_deviation, is_label)
+        is_label = torch.arange(mean.shape[-1], device=mean.device) == y
+        return cls(mean.gather(-1, y) - mean, deviation, deviation.gather(-1, y), is_label)
 
 
 def _closed_form(gap: Tensor, variance: Tensor) -> Tensor:

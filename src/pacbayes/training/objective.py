@@ -73,7 +73,7 @@ def _checked(batch: Any, classes: int) -> tuple[Tensor, Tensor]:
             f"{y.dtype} {list(y.shape)}"
         )
     refuse_gradient(x)
-    # On a GPU a look at the labels would wait for it, and there the loss itself shows a wrong one.
+    # On a GPU a look at the labels would wait for it, and there the loss itself stops at a wrong one.
     if y.device.type == "cpu" and not bool(((y >= 0) & (y < classes)).all()):
         raise InvalidInput(f"labels must lie from 0 to {classes - 1}, and one is {int(y.max())} or below 0")
     return x, y
