@@ -63,6 +63,15 @@ def test_the_papers_architectures(name):
         assert model(torch.zeros(2, *shape)).shape == (2, 10)
 
 
+def test_centred_pixels_are_those_of_the_authors():
+    pixels = torch.arange(256.0).view(1, 1, 16, 16)
+    centred = build("mnist-4-centred", MNIST, 10)
+    plain = build("mnist-4", MNIST, 10)
+    torch.testing.assert_close(centred[0](4 * pixels / 255), (pixels / 255 - 0.1307) / 0.3081, rtol=1e-4, atol=1e-4)
+    # the same first weights, so that nothing else differs
+    torch.testing.assert_close([*centred.parameters()], [*plain.parameters()], rtol=0, atol=0)
+
+
 def test_the_number_of_weights_of_mnist_4():
     net = stochastic(build("mnist-4", MNIST, 10))
     assert len(net.mean) == 1_199_882

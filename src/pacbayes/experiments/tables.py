@@ -189,18 +189,17 @@ def _table(experiment: Experiment, records: list[dict[str, Any]]) -> str:
 
 
 def _speed(records: list[dict[str, Any]]) -> list[str]:
-    """The newest tables of each device, as ``pacbayes bench`` measured them: all with a line that no newer one has."""
+    """What ``pacbayes bench`` measured on each device: the newest table, and of older ones what it does not have."""
     parts = []
     seen: set[tuple[str, str]] = set()
     for record in reversed(records):
-        device, names = record["device"], {(record["device"], line["what"]) for line in record["lines"]}
-        if names <= seen:
+        device = record["device"]
+        new = [line for line in record["lines"] if (device, line["what"]) not in seen]
+        if not new:
             continue
-        seen |= names
+        seen |= {(device, line["what"]) for line in new}
         lines = _heading("what", "value", "remark")
-        lines += [
-            f"| {line['what']} | {line['value']:.4g} {line['unit']} | {line['remark']} |" for line in record["lines"]
-        ]
+        lines += [f"| {line['what']} | {line['value']:.4g} {line['unit']} | {line['remark']} |" for line in new]
         parts += [f"## speed: {device}", "\n".join([f"`pacbayes bench`, commit {record['commit'][:7]}.", "", *lines])]
     return parts
 
