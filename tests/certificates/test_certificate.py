@@ -309,6 +309,12 @@ def test_the_usual_sentence():
     assert str(certificate()).startswith(text)
 
 
+def test_a_divergence_that_leaves_nothing_to_say_has_a_hint():
+    assert "needs freeze_prior()" in str(certificate(kl=1e6))
+    assert "the posterior is the prior" in str(certificate(kl=0.0))
+    assert re.search(r"KL.* nats$", str(certificate(kl=3.0)), re.M)
+
+
 def test_the_record_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         certificate().risk_bound = 0.0

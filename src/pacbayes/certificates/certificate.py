@@ -109,7 +109,7 @@ class Certificate:
                 + "; it says nothing" * (self.risk_bound == 1),
             ),
             ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{how}{shown} {what} in {self.visits} visits"),
-            ("KL(Q‖P)", f"{self.kl:.4f}", "nats" if self.kl else "nats: the posterior is the prior"),
+            ("KL(Q‖P)", f"{self.kl:.4f}", f"nats{self._about_kl()}"),
             (
                 "penalty",
                 f"{self.penalty:.6f}",
@@ -135,6 +135,11 @@ class Certificate:
         elif self.bound != "invKL":
             rows.append(("bound", self.part, "in place of the paper's invKL"))
         return f"{self.sentence()}\n\n{table(rows)}"
+
+    def _about_kl(self) -> str:
+        if self.kl > self.m and self.risk_bound == 1:
+            return f": too far from the prior for {self.m} examples; a prior that was trained needs freeze_prior()"
+        return "" if self.kl else ": the posterior is the prior"
 
     def sentence(self) -> str:
         """The promise, in one sentence; numbers are rounded to the safe side."""
