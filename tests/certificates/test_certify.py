@@ -7,6 +7,7 @@ import math
 import pickle
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -402,3 +403,21 @@ def test_copies_are_pointed_out():
     certify(net, ((x > 0).float() / 2, y), draws=50)
     with pytest.warns(UserWarning, match="360 of the 400 examples are copies"):
         certify(net, (x[:40].repeat(10, 1), y[:40].repeat(10)), draws=50)
+
+
+def test_the_constant_of_catonis_bound_is_not_chosen_by_what_a_copy_shows():
+    net, data = stochastic(nn.Linear(5, 2), 0.1), (torch.randn(60, 5), torch.arange(60) % 2)
+    tried = copy.deepcopy(net)
+    fit(tried, data, epochs=1)
+    certify(tried, data, draws=50)
+    with pytest.raises(InvalidInput, match="before a bound is computed"):
+        net.fix_catoni(1.0)
+
+
+def test_a_pair_that_is_given_again_is_not_kept_again():
+    net, pair = stochastic(nn.Linear(5, 2), 0.1), (np.random.default_rng(0).random((60, 5)), np.arange(60) % 2)
+    for _ in range(3):
+        fit(net, pair, epochs=1)
+    assert len(net.trained_on) == 1
+    fit(net, (pair[0][::-1].copy(), pair[1]), epochs=1)
+    assert len(net.trained_on) == 2

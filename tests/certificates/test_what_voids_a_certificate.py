@@ -669,3 +669,30 @@ def test_what_recurs_by_itself_is_not_pointed_out(kind):
     prior, bound = pb.split((FEW[kind](g), g.integers(0, 2, 600)), 0.5)
     assert bound.copied_from(prior) > 0.1 * len(bound) and copies_of([prior], bound) is None
     assert copies_among(bound) is None
+
+
+class Sized(nn.Module):
+    """Inputs divided by a number that is no tensor."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.first, self.last, self.size, self.weight = nn.Linear(4, 4), nn.Linear(4, 2), 1.0, weight
+
+    def forward(self, x):
+        self.size = (1 - self.weight) * self.size + self.weight * float(x.detach().abs().mean())
+        return self.last(torch.relu(self.first(x / self.size)))
+
+
+@pytest.mark.parametrize("weight", [1e-2, 1e-6])
+def test_a_number_that_learns_is_a_change(weight):
+    with pytest.raises(UnsupportedModel, match="has changed since the prior|passes before it|from pass to pass"):
+        certify(stochastic(Sized(weight), 0.01), noise(), draws=10)
+
+
+def test_a_number_that_was_fitted_afterwards_is_a_change():
+    net = stochastic(Sized(0.0), 0.01)
+    fit(net, noise(), epochs=1)
+    certify(net, noise(), draws=10)
+    net.model.size = 1.2
+    with pytest.raises(UnsupportedModel, match="size.*has changed since the prior"):
+        certify(net, noise(), draws=10)

@@ -318,3 +318,55 @@ def test_parameters_without_a_shape_or_of_another_dtype_are_refused():
         stochastic(nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)))
     with pytest.raises(UnsupportedModel, match=r"1\.weight is torch.float32"):
         stochastic(nn.Sequential(nn.Linear(4, 4).double(), nn.Linear(4, 2)))
+
+
+class Looks(nn.Module):
+    """A forward that asks its hidden layers what they are before it lets a ReLU follow."""
+
+    def __init__(self, question, last=1.0):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 5), nn.Linear(5, 4), nn.Linear(4, 3)])
+        self.question = question
+        with torch.no_grad():
+            for parameter in self.layers[-1].parameters():
+                parameter.mul_(last)
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = torch.relu(layer(x)) if self.question(layer) else layer(x)
+        return self.layers[-1](x)
+
+
+@pytest.mark.parametrize("last", [1.0, 0.0])
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda layer: isinstance(layer, nn.Linear),
+        lambda layer: type(layer) is nn.Linear,
+        lambda layer: type(layer).__name__ == "Linear",
+        lambda layer: not hasattr(layer, "draw"),
+    ],
+)
+def test_a_model_that_looks_at_its_layers_stays_the_function_it_is(question, last):
+    """Also where a last layer of zeros hides all before it."""
+    model, x = Looks(question, last), torch.randn(4, 6, generator=seeded(1))
+    net = stochastic(model, 1e-4)
+    net(x)
+    with torch.no_grad():
+        for parameter in (model.layers[-1].weight, model.layers[-1].bias, net.mean[-15:]):
+            parameter.fill_(0.5)
+    torch.testing.assert_close(net(x, "mean"), model(x))
+    assert not net.drawn_by_rules
+    net(x, "independent")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda net, x: net.out(net.body(x) / sum(p.norm() for p in net.parameters())),
+        lambda net, x: net.out(net.body(x) if isinstance(net.out, nn.Linear) else x),
+    ],
+)
+def test_a_model_that_becomes_another_function_is_refused(way):
+    with pytest.raises(UnsupportedModel, match="looks at what they are"):
+        stochastic(Way(way, **linears()), 1e-4)(torch.randn(5, 4, generator=seeded(1)))

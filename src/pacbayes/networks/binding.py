@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -19,6 +20,10 @@ class Rule:
     original: nn.Module
     weight: int
     bias: int | None
+
+    def slots(self) -> list[tuple[str, int]]:
+        pairs = (("weight", self.weight), ("bias", self.bias))
+        return [(kind, slot) for kind, slot in pairs if slot is not None]
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,31 @@ class Binding:
         """Put the original layer back; its weights are drawn without a rule from now on."""
         self.rules.remove(rule)
         conversion.replaced(self.model, rule.layer.name, rule.original)
-        for kind, slot in (("weight", rule.weight), ("bias", rule.bias)):
-            if slot is not None:
-                self._set_free(slot, [(rule.original, kind)])
+        for kind, slot in rule.slots():
+            self._set_free(slot, [(rule.original, kind)])
+
+    @contextmanager
+    def as_it_was(self, means: Callable[[int], Tensor]) -> Iterator[nn.Module]:
+        """The model that was given, with its own layers, and parameters of these values."""
+        model = self.model
+        places = [(slot, [(rule.original, kind)]) for rule in self.rules for kind, slot in rule.slots()]
+        for slot, where in [*places, *((free.slot, list(free.places)) for free in self.free)]:
+            parameter = nn.Parameter(means(slot).detach().clone())
+            for module, kind in where:
+                setattr(module, kind, parameter)
+        for rule in self.rules:
+            model = conversion.replaced(model, "" if rule.layer is model else rule.layer.name, rule.original.eval())
+        try:
+            yield model
+        finally:
+            for rule in self.rules:
+                model = conversion.replaced(model, "" if rule.original is model else rule.layer.name, rule.layer)
+                for kind, _ in rule.slots():
+                    setattr(rule.original, kind, None)
+            for free in self.free:
+                for module, kind in free.places:
+                    delattr(module, kind)
+                free.put(None)
 
     def bind(self, draw: Draw, moments: Callable[[int], Moments]) -> None:
         """Weights for one pass; those without a rule are drawn here, once for the whole batch."""

@@ -1,4 +1,4 @@
-"""Tensors that a module holds besides its parameters and buffers: where something may learn outside the KL."""
+"""What a module holds besides its parameters and buffers: where something may learn outside the KL."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _OF_MODULES = vars(nn.Module()).keys() - set(_HOOKS)
 _OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__")
 _NOT_LOOKED_INTO = sys.stdlib_module_names | {"pacbayes"}  # a logger, say; their lists and the like are
-_PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType)
+_NUMBERS = (float, complex, np.inexact)
+# Whole numbers count things.
+_PLAIN = (str, bytes, int, type(None), type, ModuleType)
 
 
 def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Tensors and arrays that a model holds, but not as its parameters or buffers, each with a name.
+    """Tensors, arrays and fractions that a model holds, but not as its parameters or buffers, each with a name.
 
     In attributes of classes of one's own and of their objects, in lists, dicts and objects that are no modules, in
     hooks, closures and default arguments: however deep, and in the same order each time.
@@ -39,6 +41,9 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     )
     while waiting:
         name, value = waiting.popleft()
+        if isinstance(value, _NUMBERS):  # each place by itself: equal ones may be one object
+            yield name, torch.tensor(complex(value), dtype=torch.complex128)
+            continue
         if id(value) in seen:
             continue
         seen.add(id(value))
@@ -68,7 +73,8 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
             own = {f"class.{key}": inside for key, inside in vars(kind).items() if key not in _OF_CLASSES} | own
     found = [(key, inside) for key, inside in own.items() if key not in _OF_MODULES and not isinstance(inside, _PLAIN)]
     if package == "torch":
-        return [(k, v) for k, v in found if not isinstance(v, Tensor) and not k.startswith("_flat_weight")]
+        computed = (Tensor, *_NUMBERS)
+        return [(k, v) for k, v in found if not isinstance(v, computed) and not k.startswith("_flat_weight")]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,11 +17,15 @@ from torch.nn.utils import parametrize
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
 from pacbayes.networks.layers import Draw, Moments
-from pacbayes.networks.normals import Counted, Rows, Seeded, Tape, of_examples
+from pacbayes.networks.normals import Counted, Rows, Seeded, Tape, normals_like, of_examples
+from pacbayes.networks.precision import full_precision
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
 # How many weights may be drawn at a time for examples that pass one by one; each takes about four numbers of memory.
 _WEIGHTS_AT_ONCE, _GPU_WEIGHTS_AT_ONCE = 2**24, 2**28
+
+# Of the largest output: what two ways to compute the same may differ by.
+_ROUNDING = 1e-3
 
 MomentsOf = Callable[[int], Moments]
 """The law of the weight tensor in a slot."""
@@ -129,6 +134,16 @@ class Passes:
                 if [call.rows for call in seen if call.layer is rule.layer] not in ([], [count]):
                     self.binding.give_up(rule)
                     break
+        if not self._is_as_given(x, moments):
+            for rule in self.binding.rules[:-1]:
+                self.binding.give_up(rule)
+            self._watch(x, Draw("mean", zeros), moments)
+            if not self._is_as_given(x, moments):
+                raise UnsupportedModel(
+                    "the model gives other outputs when its layers are drawn: its forward looks at what they are "
+                    "(isinstance(layer, nn.Linear), self.parameters()), and stochastic layers are of other classes and "
+                    "hold no weights. Choose by position or by name in its place"
+                )
         if self.binding.free:
             try:
                 with warnings.catch_warnings():
@@ -137,6 +152,27 @@ class Passes:
             except Exception:
                 self.vmaps = False
         self._ready = True
+
+    def _is_as_given(self, x: Tensor, moments: MomentsOf) -> bool:
+        """Whether one and the same draw of the weights makes the outputs that the model, as it was given, makes."""
+        like = moments(0).mean
+        draw = Draw("shared", normals_like(like, torch.Generator(like.device).manual_seed(0)))
+        draws: dict[int, Tensor] = {}
+
+        def drawn(slot: int) -> Moments:
+            if slot not in draws:  # not the means: the last layer's may be zeros, which hide all before it
+                draws[slot] = moments(slot).sample(draw)
+            return replace(moments(slot), mean=draws[slot])
+
+        def ours() -> Tensor:
+            return self._together(x[:3], Draw("mean", like.new_zeros), drawn, conditional=False)[0]
+
+        with full_precision(), no_fast_paths() if self._has_fast_paths else nullcontext():
+            out = ours()
+            with self.binding.as_it_was(lambda slot: drawn(slot).mean) as model:
+                theirs = model(x[:3])
+            # Outputs that change from pass to pass are refused elsewhere, in words of their own.
+            return alike(out, theirs) or not alike(out, ours())
 
     def _watch(self, x: Tensor, draw: Draw, moments: MomentsOf) -> dict[int, list[Call]]:
         """The calls of layers with a rule, by the number of examples. Nothing may follow the output layer."""
@@ -162,3 +198,9 @@ class Passes:
                     f"the model gives {last.rows} outputs for {count} examples: it must give one each"
                 )
         return calls
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """The same numbers, but for rounding; outputs that are not finite are like each other."""
+    allowed = _ROUNDING * float(other.abs().nan_to_num(0, 0, 0).max())
+    return bool(torch.isclose(one, other, rtol=_ROUNDING, atol=allowed, equal_nan=True).all())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from pacbayes.data.dataset import Data
 from pacbayes.data.trace import Trace
@@ -27,7 +27,7 @@ class Seen(list[Data | Trace]):
     """Data that have shaped a model. In a pickled one digests take their place: nobody expects them in its file."""
 
     def note(self, data: Data | Trace) -> None:
-        if not any(data is other for other in self):
+        if not any(_same(data, other) for other in self):
             self.append(data)
 
     @property
@@ -47,6 +47,13 @@ class Seen(list[Data | Trace]):
         return Seen(self)
 
 
+def _same(one: Data | Trace, other: Data | Trace) -> bool:
+    """Whether two are the same, also where a pair (x, y) was made into new data each time, if they are in memory."""
+    if one is other or not (isinstance(one, Data) and isinstance(other, Data)) or len(one) != len(other):
+        return one is other
+    return isinstance(one.x, Tensor) and isinstance(other.x, Tensor) and one.fingerprint() == other.fingerprint()
+
+
 @dataclass
 class Looks:
     """What has been seen of a network on data: a C of Catoni's bound that was chosen by it is not paid for."""
@@ -55,6 +62,9 @@ class Looks:
     """Whether a bound was computed for it."""
     tested_on: dict[str, Trace] = field(default_factory=dict)
     """What ``test_error`` has looked at: digests by fingerprint, as a pair (x, y) is made into new data each time."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Looks:
+        return self  # what a copy shows may choose for the original
 
 
 def remember_data(model: nn.Module, seen: Iterable[Data | Trace]) -> None:
