@@ -114,6 +114,17 @@ NO_SUCH_THING = {
     "a level below 0": (lambda: pacbayes.bounds.kl_inverse(torch.tensor(0.5), -0.1), "c >= 0"),
     "a rate above 1": (lambda: pacbayes.bounds.kl(1.5, 0.5), r"q and p in \[0, 1\]"),
     "no penalty": (lambda: pacbayes.bounds.lbd(0.1, 0.0), "where the penalty is positive"),
+    "a lambda of 3": (lambda: pacbayes.bounds.lbd(0.1, 0.1, 3.0), r"lambda must lie in \(0, 1\]"),
+    "no samples": (
+        lambda: pacbayes.bounds.misclassification_probability(**outputs(), method="L1", samples=0),
+        "samples must be at least 1",
+    ),
+    "no nodes": (lambda: pacbayes.bounds.misclassification_probability(**outputs(), nodes=0), "nodes must be at least"),
+    "a device of others": (lambda: pacbayes.devices.device_named("hpu"), "device 'hpu' cannot be used"),
+    "a label below 0": (
+        lambda: pacbayes.objective(network(), (torch.zeros(2, 3), torch.tensor([0, -4])), m=50),
+        "labels must lie from 0 to 2, and one is -4",
+    ),
     "half an error": (lambda: pacbayes.bounds.clopper_pearson_upper(3.5, 10, 0.1), "errors must be of type int"),
     "half a term": (lambda: pacbayes.bounds.chernoff_upper(0.1, 10.5, 0.1), "n must be of type int"),
     "a list of labels": (lambda: pacbayes.bounds.misclassification_upper(**outputs(labels=[0, 1])), "labels must be"),

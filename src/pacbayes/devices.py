@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
-from pacbayes.errors import InvalidInput
+from pacbayes.errors import InvalidInput, first_line
 
 
 @cache
@@ -22,6 +22,6 @@ def device_named(name: str) -> torch.device:
         device = torch.device(name)
         # Read back, which a device that computes nothing cannot; in float64, which sums and bounds need.
         torch.zeros(1, dtype=torch.float64, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        raise InvalidInput(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ImportError) as error:
+        raise InvalidInput(f"device {name!r} cannot be used: {first_line(error)}") from None
     return device

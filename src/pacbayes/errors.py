@@ -31,3 +31,8 @@ class ProcessLost(PacBayesError, RuntimeError):
 
 class NonFinite(PacBayesError, ArithmeticError):
     """Training met a NaN or an infinity; the last good state was kept."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of others says, in one line; its kind, if it says nothing."""
+    return (str(error) or type(error).__name__).splitlines()[0]

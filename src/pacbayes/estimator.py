@@ -37,6 +37,7 @@ from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.normals import Seeded
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import data_behind
+from pacbayes.networks.votes import tally
 from pacbayes.seeds import derived_seed
 from pacbayes.training import Settings, fit, learn_prior
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -218,14 +219,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "network_")
         x, seed = self._new_inputs(X)
         net, generator = self._prediction(seed)
-        votes = torch.zeros(len(x), len(self.classes_), dtype=torch.int64)
-        with full_precision():  # as it was counted
-            for some, counts in zip(*(part.split(chunk_size(net, x)) for part in (x, votes)), strict=True):
-                inputs = some.to(net.mean.device)
-                for _ in range(VOTES):
-                    labels = net(inputs, "shared", generator).argmax(-1, keepdim=True).cpu()
-                    counts.scatter_add_(-1, labels, torch.ones_like(labels))
-        share: np.ndarray = votes.numpy() / VOTES
+        share: np.ndarray = tally(net, x, "shared", VOTES, generator).numpy() / VOTES
         return share
 
     def __sklearn_tags__(self) -> Any:

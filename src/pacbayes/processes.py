@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pacbayes.errors import ProcessLost
+from pacbayes.errors import ProcessLost, first_line
 
 _joined = False
 
@@ -125,7 +125,7 @@ def _with_all(communicate: Callable[[], object]) -> None:
     except RuntimeError as error:
         raise ProcessLost(
             "another process of this run has ended or cannot be reached: see its own message. A training goes on with "
-            f"--resume, with any number of processes ({str(error).splitlines()[0][:200]})"
+            f"--resume, with any number of processes ({first_line(error)[:200]})"
         ) from error
 
 

@@ -29,6 +29,9 @@ def check_seed(seed: int) -> None:
 
 
 def derived_seed(*parts: int) -> int:
-    """A seed in [0, 2^63) for this tuple of non-negative integers; the same on every machine."""
+    """A seed in [0, 2^63) for this tuple of integers, from 0 to 2^32 - 1 but for the first, which is a seed itself.
+
+    The same on every machine.
+    """
     # The length first: SeedSequence takes (1,) and (1, 0) for the same.
     return int(np.random.SeedSequence([len(parts), *parts]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -83,3 +83,8 @@ def test_steep_and_flat_rivals_at_every_number_of_cells():
         found = misclassification_upper(mean * deviation.amax(1, keepdim=True), deviation**2, y, cells=cells)
         # More cells can only tell more, but for what does not line up.
         assert bool(found.isfinite().all()) and bool((found >= fine - 2e-3).all())
+
+
+def test_a_variance_that_is_none_is_no_right_answer():
+    risk = misclassification_upper(torch.tensor([[5.0, 0.0]]), torch.tensor([[1.0, -1.0]]), torch.tensor([0]))
+    assert risk.tolist() == [1.0]

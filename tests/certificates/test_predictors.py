@@ -479,3 +479,24 @@ def test_what_is_no_number_is_an_error():
     data = as_data((x, torch.zeros(20, dtype=torch.int64)), classes=2)
     rest = as_data((x[6:], torch.zeros(14, dtype=torch.int64)), classes=2)
     assert exact_errors(net, data) == exact_errors(net, rest) + 6 * EXACT_UNIT
+
+
+def test_tied_weights_are_exported_under_all_their_names(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            return self.last(torch.relu(self.second(torch.relu(self.first(x)))))
+
+    model, data = Tied(), gaussian_data()
+    net = stochastic(model, 0.05)
+    issued = certify(net, data, predictor="single", seed=4)
+    export_single(net, issued, tmp_path / "single.safetensors")
+    state = safetensors.torch.load_file(tmp_path / "single.safetensors")
+    model.load_state_dict(state)
+    assert issued.errors == int((model(data.x).argmax(-1) != data.y).sum()) == recomputed(net, state, data)["errors"]
+    with pytest.raises(InvalidInput, match="by another name"):
+        recomputed(net, state | {"second.weight": state["second.weight"] + 1})

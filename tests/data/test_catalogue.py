@@ -15,7 +15,7 @@ import torch
 from pacbayes.data import available, load
 from pacbayes.data.folders import cache_folder
 from pacbayes.data.published import ENTRIES
-from pacbayes.errors import DataError, InvalidInput
+from pacbayes.errors import DataError, InvalidInput, MissingData
 
 M = 20
 
@@ -62,12 +62,12 @@ def test_available_names_can_all_be_looked_up():
 
 @pytest.mark.parametrize("name", ["mnits", "", "data.txt", "MNIST"])
 def test_unknown_names_are_refused_with_the_choices(name):
-    with pytest.raises(InvalidInput, match="choose digits, strokes, mnist"):
+    with pytest.raises(MissingData, match="choose digits, strokes, mnist"):
         load(name)
 
 
 def test_a_near_miss_gets_a_hint():
-    with pytest.raises(InvalidInput, match="did you mean 'fashion-mnist'"):
+    with pytest.raises(MissingData, match="did you mean 'fashion-mnist'"):
         load("fashion_mnist")
 
 

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 from torch.utils.data import DataLoader, TensorDataset
 
 from pacbayes.data import Data, as_data
+from pacbayes.data.dataset import spread_rows
 from pacbayes.errors import InvalidInput
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -221,3 +222,14 @@ def test_words_for_labels_name_the_classes():
         as_data((X, ["oak", "ash", "elm", "ash"]), classes=4)
     with pytest.raises(InvalidInput, match="y must hold real numbers"):
         as_data((X, np.array(["oak", 1, 2, 3], object)))
+
+
+@pytest.mark.parametrize("m", [1, 5, 719, 16_777_220, 20_000_000, 2**40 + 1])
+def test_rows_spread_from_the_first_to_the_last(m):
+    rows = spread_rows(m, 32)
+    assert int(rows[0]) == 0 and int(rows[-1]) == m - 1 and len(rows) == min(m, 32)
+
+
+def test_classes_counted_by_numpy():
+    data = Data(torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), classes=np.int64(3))
+    assert type(data.classes) is int and data.fingerprint()

@@ -114,3 +114,16 @@ def test_features_keep_their_differences_under_the_norm_put_in():
     model = pb.replace_batchnorm(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)))
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
     assert (model[1](model[0](x)).std(0) > 0.1).all()
+
+
+def test_layers_called_by_keyword_are_folded_too():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.last = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.last(torch.relu(self.norm(input=self.first(input=x))))
+
+    model, x = used(Named(), (4,)).eval(), torch.randn(5, 4)
+    torch.testing.assert_close(pb.fold_batchnorm(model, x)(x), model(x), rtol=1e-4, atol=1e-4)

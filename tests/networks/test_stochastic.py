@@ -10,6 +10,7 @@ import torch
 from small_nets import seeded, shaken, two_layers
 from torch import nn
 
+import pacbayes as pb
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import StochasticNetwork, stochastic
 from pacbayes.networks.precision import full_precision
@@ -605,3 +606,15 @@ def test_full_precision_is_that_and_leaves_things_as_they_were(before):
         assert each() == set_before
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="this PyTorch has one setting for all of cuDNN")
+def test_settings_that_pytorch_cannot_put_back_are_named():
+    net, conv = stochastic(nn.Linear(3, 2)), torch.backends.cudnn.conv
+    before = conv.fp32_precision
+    conv.fp32_precision = "ieee"
+    try:
+        with pytest.raises(InvalidInput, match=r"cudnn\.conv\.fp32_precision"):
+            pb.certify(net, (torch.randn(20, 3), torch.arange(20) % 2), draws=20)
+    finally:
+        conv.fp32_precision = before

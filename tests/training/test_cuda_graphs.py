@@ -6,6 +6,7 @@ import torch
 from pacbayes import Settings, build, load, stochastic
 from pacbayes.networks.normals import Tape
 from pacbayes.networks.refusals import check_examples
+from pacbayes.training.capture import COMPILATIONS
 from pacbayes.training.cuda_graphs import _replaced
 from pacbayes.training.stage import Stage
 
@@ -53,3 +54,13 @@ def test_the_pieces_of_a_step_compile_whole_and_give_the_same_step(options):
         torch.testing.assert_close(value, plain[name])
     assert (stage.objective_sum.item(), stage.error_sum.item()) == pytest.approx(plain_sums)
     assert not torch.equal(plain["mean"], before["mean"])
+
+
+def test_hundreds_of_trainings_may_be_compiled_in_one_process():
+    """PyTorch stops after 256 compilations of one function, and those of trainings that are gone count."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, kappa: kappa * x, backend="eager", fullgraph=True, dynamic=False)
+    with torch._dynamo.config.patch(COMPILATIONS):
+        for kappa in range(260):
+            assert compiled(torch.ones(1), 1 + kappa / 7)
+    torch._dynamo.reset()

@@ -12,7 +12,7 @@ from torch import nn
 
 import pacbayes as pb
 from pacbayes.data import as_data
-from pacbayes.errors import InvalidInput, NonFinite, RunError
+from pacbayes.errors import InvalidInput, NonFinite, RunError, UnsupportedModel
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.networks.shaping import data_behind
 from pacbayes.training import Checkpoint, Ordinary
@@ -222,3 +222,71 @@ def test_what_cannot_be_is_said():
         pb.train_ordinary(nn.Linear(4, 2), (torch.randn(20, 4), torch.arange(20) % 2), augmentation="flip")
     with pytest.raises(NonFinite, match="smaller rate"):
         pb.train_ordinary(net(), images(), rate=1e30, batchnorm=False, epochs=3)
+
+
+class Positions(nn.Module):
+    """Linear layers over positions, of as many features as there are of them, before one over all."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.frozen, self.tied = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 5)
+        self.frozen.requires_grad_(False)
+        self.other, self.last = nn.Linear(5, 5), nn.Linear(25, 3)
+        self.other.weight = self.tied.weight
+
+    def forward(self, x):
+        x = self.tied(self.frozen(torch.relu(self.first(x))))
+        return self.last(torch.relu(self.other(x)).flatten(1))
+
+
+def test_batchnorm_is_of_features_and_leaves_frozen_and_tied_layers_alone():
+    torch.manual_seed(0)
+    plain, x = Positions(), torch.randn(40, 5, 5)
+    model = with_batchnorm(copy.deepcopy(plain)).train()
+    assert sum(isinstance(m, nn.BatchNorm1d) for m in model.modules()) == 1
+    for _ in range(3):
+        model(3 * x + torch.arange(5.0))
+    nn.init.uniform_(model.first[1].weight)
+    model.eval()
+    expected = model(x)
+    folded = without_batchnorm(model)
+    assert torch.allclose(folded(x), expected, atol=1e-5)
+    assert torch.equal(folded.frozen.weight, plain.frozen.weight) and torch.equal(folded.tied.weight, plain.tied.weight)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda net, x: net.last(torch.nn.functional.linear(x, net.first.weight)),
+        lambda net, x: net.last(net.first(x) if isinstance(net.first, nn.Linear) else x),
+    ],
+)
+def test_layers_that_no_batchnorm_can_follow(way):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return way(self, x)
+
+    data = (torch.randn(20, 4), torch.arange(20) % 2)
+    with pytest.raises(UnsupportedModel, match="batchnorm=False"):
+        pb.train_ordinary(Own(), data, epochs=1)
+    pb.train_ordinary(Own(), data, epochs=1, batchnorm=False)
+
+
+def test_an_error_without_words():
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(4, 2)
+
+        def forward(self, x):
+            raise RuntimeError
+
+    data = (torch.randn(20, 4), torch.arange(20) % 2)
+    with pytest.raises(InvalidInput, match="shape.*RuntimeError"):
+        pb.train_ordinary(Bare(), data, epochs=1)
+    with pytest.raises(InvalidInput, match="shape.*RuntimeError"):
+        pb.fit(pb.stochastic(Bare()), data, epochs=1)

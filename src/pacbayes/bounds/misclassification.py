@@ -67,11 +67,14 @@ def misclassification_probability(
     if method == "closed-form" and classes != 2:
         raise InvalidInput(f"the closed form holds for two classes, not {classes}: use 'quadrature'")
 
+    for name, count in (("samples", samples), ("nodes", nodes)):
+        if count is not None and count < 1:
+            raise InvalidInput(f"{name} must be at least 1, and is {count}")
     outputs = Outputs.of(mean, variance.clamp_min(_VARIANCE_FLOOR), labels)
     if method == "closed-form":
         return _closed_form(outputs.gap, variance)
     if method == "quadrature":
-        return _quadrature(outputs, nodes or (64 if classes <= 100 else 96))
+        return _quadrature(outputs, nodes if nodes is not None else 64 if classes <= 100 else 96)
     if normals is None:
         normals = partial(torch.randn, generator=generator, dtype=mean.dtype, device=mean.device)
     return (_l1 if method == "L1" else _l2)(outputs, normals, samples)

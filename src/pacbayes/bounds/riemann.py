@@ -55,7 +55,8 @@ def misclassification_upper(mean: Tensor, variance: Tensor, labels: Tensor, *, c
         correct += low * torch.where(steep, at_left, moved)
         low = high
     correct += low * math.erfc(_DENSE * math.sqrt(0.5)) / 2  # the last cell reaches to infinity
-    return (1 - correct * (1 - _ROUNDING) + _ROUNDING).clamp(0, 1)
+    risks = (1 - correct * (1 - _ROUNDING) + _ROUNDING).clamp(0, 1)
+    return torch.where(risks.isfinite(), risks, 1.0)  # what is no number is no right answer
 
 
 def _mass(left: Tensor, right: Tensor) -> Tensor:

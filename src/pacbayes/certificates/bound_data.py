@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from pacbayes.data import Data
+from pacbayes.data.dataset import spread_rows
 from pacbayes.data.trace import Trace, trace_of
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.memory import chunk_size
@@ -84,7 +85,7 @@ def _too_many(copies: int, data: Data, others: int, share: float) -> bool:
 
 def _alike_by_chance(data: Data) -> float:
     """The chance that two examples have the same value of every feature, if features were independent."""
-    places = torch.linspace(0, len(data) - 1, min(_SAMPLE, len(data))).long()
+    places = spread_rows(len(data), _SAMPLE)
     inputs = data.x[places].flatten(1).cpu()
     rows, pairs, chance = torch.arange(len(inputs))[:, None], len(inputs) * (len(inputs) - 1) / 2, 1.0
     for some in inputs.split(_COLUMNS, dim=1):

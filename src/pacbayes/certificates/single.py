@@ -40,7 +40,9 @@ def flat_weights(net: StochasticNetwork, state: dict[str, Tensor]) -> Tensor:
         new = state[name]
         if new.shape != old.shape or new.dtype != old.dtype:
             raise InvalidInput(f"{name!r} is {new.dtype} {tuple(new.shape)}, not {old.dtype} {tuple(old.shape)}")
-        if name not in net.slots and not torch.equal(new, old):
+        if name in net.aliases and not torch.equal(new, state[net.aliases[name]]):
+            raise InvalidInput(f"{name!r} is {net.aliases[name]!r} by another name, and has other weights")
+        if name not in {*net.slots, *net.aliases} and not torch.equal(new, old):
             raise InvalidInput(f"{name!r} is fixed, and is not what it was when the prior was")
     return torch.cat([state[name].flatten() for name in net.slots])
 

@@ -79,7 +79,7 @@ def find(
         names = [known for known, _ in available()]
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InvalidInput(
+        raise MissingData(
             f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz or .csv, or "
             f"that of a folder of images or of .npy files{hint}"
         )

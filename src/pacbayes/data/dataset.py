@@ -47,7 +47,8 @@ class Data:
     def __post_init__(self) -> None:
         check_kind("x", self.x, Tensor | Streamed, "a tensor; as_data() takes arrays, lists and tables too")
         check_kind("y", self.y, Tensor, "a tensor; as_data() takes arrays, lists and tables too")
-        check_type("classes", plain(self.classes), int)
+        object.__setattr__(self, "classes", plain(self.classes))  # NumPy's have no JSON
+        check_type("classes", self.classes, int)
         if self.classes < 2:
             raise InvalidInput(
                 f"classes must be at least 2, not {self.classes}; where not every class is among the labels, "
@@ -209,6 +210,11 @@ def fingerprint_of_rows(
         digest.update(np.ascontiguousarray(inputs(rows[start : start + step]), "<f4").data)
     digest.update(np.ascontiguousarray(y[rows], "<i8").data)
     return digest.hexdigest()
+
+
+def spread_rows(m: int, count: int) -> Tensor:
+    """Places of so many examples out of m, evenly from the first to the last; of all if there are no more."""
+    return torch.linspace(0, m - 1, min(count, m), dtype=torch.float64).long()  # float32 would round beyond the last
 
 
 def refuse_gradient(x: Tensor) -> None:

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from pacbayes.checks import check_type, plain
 from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.conversion import check_model, output_name, replaced
+from pacbayes.networks.conversion import check_model, output_name, replaced, uses_of_parameters
 from pacbayes.networks.watch import watched
 
 _FOLDS_INTO = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -41,7 +41,11 @@ def fold_batchnorm(model: nn.Module, x: Any) -> nn.Module:
     norms = [m for m in names if isinstance(m, _BatchNorm)]
     layers = [m for m in names if type(m) in _FOLDS_INTO]
     inputs: dict[nn.Module, list[Tensor]] = {norm: [] for norm in norms}
-    handles = [n.register_forward_pre_hook(lambda norm, args: inputs[norm].append(args[0])) for n in norms]
+
+    def note(norm: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        inputs[norm].append([*args, *named.values()][0])
+
+    handles = [norm.register_forward_pre_hook(note, with_kwargs=True) for norm in norms]
     before, calls = watched(lambda: model(x), layers)
     for handle in handles:
         handle.remove()
@@ -109,8 +113,15 @@ class _Normalised(nn.Sequential):
     """A layer and its BatchNorm."""
 
 
-_NORM_AFTER = {
-    nn.Linear: nn.BatchNorm1d,
+class _OfFeatures(nn.BatchNorm1d):
+    """After a Linear, whose features are the last axis, whatever stands before it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, -2)).view_as(x)
+
+
+_NORM_AFTER: dict[type[nn.Module], type[_BatchNorm]] = {
+    nn.Linear: _OfFeatures,
     nn.Conv1d: nn.BatchNorm1d,
     nn.Conv2d: nn.BatchNorm2d,
     nn.Conv3d: nn.BatchNorm3d,
@@ -118,10 +129,10 @@ _NORM_AFTER = {
 
 
 def with_batchnorm(model: nn.Module) -> nn.Module:
-    """The model with a BatchNorm after every Linear and Conv but the output layer; in place."""
-    output = output_name(model)
+    """The model with a BatchNorm after every Linear and Conv but the output layer, frozen and tied ones; in place."""
+    output, uses = output_name(model), uses_of_parameters(model)
     for name, layer in list(model.named_modules()):
-        if type(layer) in _NORM_AFTER and name != output:
+        if type(layer) in _NORM_AFTER and name != output and layer.weight.requires_grad and uses[id(layer.weight)] == 1:
             norm = _NORM_AFTER[type(layer)](len(layer.weight)).to(layer.weight)
             model = replaced(model, name, _Normalised(layer, norm))
     return model

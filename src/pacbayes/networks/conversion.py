@@ -64,9 +64,16 @@ def trainable_parameters(model: nn.Module, output: str) -> dict[str, nn.Paramete
     return {name: names[name] for name in [*(n for n in names if n not in last), *last]}
 
 
+def other_names(model: nn.Module, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
+    """For each further name that one of these parameters has in the model, the one it has here."""
+    first = {id(p): name for name, p in parameters.items()}
+    named = model.named_parameters(remove_duplicate=False)
+    return {name: first[id(p)] for name, p in named if id(p) in first and name != first[id(p)]}
+
+
 def layers_with_a_rule(model: nn.Module, output: str) -> dict[str, nn.Module]:
     """Layers that may be drawn by their own rule, as far as can be told before the model has run."""
-    uses = _uses(model)
+    uses = uses_of_parameters(model)
     return {
         name: module
         for name, module in model.named_modules()
@@ -85,7 +92,7 @@ def _is_plain(module: nn.Module, uses: Counter[int]) -> bool:
     )
 
 
-def _uses(model: nn.Module) -> Counter[int]:
+def uses_of_parameters(model: nn.Module) -> Counter[int]:
     """In how many places each parameter stands."""
     return Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
 
@@ -121,7 +128,7 @@ def refuse_what_voids_a_certificate(model: nn.Module, output: str) -> None:
                 f"{name} is {parameter.dtype} and others are {first.dtype}: give all of the model one floating dtype"
             )
     layer = model.get_submodule(output)
-    own, uses = dict(layer.named_parameters(recurse=False)), _uses(model)
+    own, uses = dict(layer.named_parameters(recurse=False)), uses_of_parameters(model)
     for kind, parameter in own.items():
         if uses[id(parameter)] > 1:
             raise UnsupportedModel(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pacbayes.checks import check_type, plain
 from pacbayes.data import Data, as_data
+from pacbayes.data.dataset import spread_rows
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.conversion import check_model
 from pacbayes.networks.precision import full_precision
@@ -59,7 +60,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     run(data.x[:1].to(like))  # a stochastic network looks at its model first
     with full_precision(), _given_to(layer, run, like, head or "the last Linear") as given:
         x = torch.cat([given(some) for some in data.x.split(batch_size)])
-        rows = torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()
+        rows = spread_rows(len(x), PROBES)
         alone = torch.cat([given(some) for some in data.x[rows].split(1)])
     if not torch.allclose(x[rows], alone, rtol=1e-3, atol=1e-4):
         raise UnsupportedModel(

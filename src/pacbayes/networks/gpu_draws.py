@@ -29,7 +29,8 @@ class GpuNormals:
         # The seed stays on the device: nothing waits for it.
         seed = torch.randint(2**62, (1,), generator=self.generator, device=mean.device)
         grid = (triton.cdiv(mean.numel(), 4 * _BLOCK), copies)
-        _around[grid](out, mean.contiguous(), scale.contiguous(), seed, mean.numel(), _BLOCK)
+        with torch.cuda.device(mean.device):  # Triton takes the current one
+            _around[grid](out, mean.contiguous(), scale.contiguous(), seed, mean.numel(), _BLOCK)
         return out
 
 

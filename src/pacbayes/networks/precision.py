@@ -14,7 +14,7 @@ from pacbayes.errors import InvalidInput
 @contextmanager
 def full_precision() -> Iterator[None]:
     """For numbers that others compute again: no rounding to TF32 or bf16, and no kernels picked by luck."""
-    now = torch.backends.cudnn
+    now = _cudnn()
     with ExitStack() as stack:
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
             stack.enter_context(torch.autocast(device, enabled=False))
@@ -24,12 +24,13 @@ def full_precision() -> Iterator[None]:
                 "'none', and use torch.set_float32_matmul_precision"
             )
         stack.enter_context(now.flags(enabled=now.enabled, benchmark=False, deterministic=True, allow_tf32=False))
-        stack.enter_context(_whole_products())
+        stack.enter_context(products("highest"))
         yield
 
 
 @contextmanager
-def _whole_products() -> Iterator[None]:
+def products(precision: str) -> Iterator[None]:
+    """Products of float32 at this precision: "highest", or "high" for TF32 on a GPU."""
     # Newer versions of PyTorch have a setting for each kind of computation, of which the older one sets two.
     backends: Any = torch.backends
     kinds = []
@@ -40,8 +41,8 @@ def _whole_products() -> Iterator[None]:
         before = torch.get_float32_matmul_precision()
     except RuntimeError:  # the two do not agree
         before = None
-    torch.set_float32_matmul_precision("highest")
-    if kinds:
+    torch.set_float32_matmul_precision(precision)
+    if kinds and precision == "highest":
         backends.mkldnn.conv.fp32_precision = "ieee"
     try:
         yield
@@ -55,6 +56,19 @@ def _whole_products() -> Iterator[None]:
 @contextmanager
 def fastest_convolutions() -> Iterator[None]:
     """Let a GPU try its kernels for each convolution and keep the fastest: for training, where sizes stay the same."""
-    now = torch.backends.cudnn
+    now = _cudnn()
     with now.flags(enabled=now.enabled, benchmark=True, deterministic=now.deterministic, allow_tf32=now.allow_tf32):
         yield
+
+
+def _cudnn() -> Any:
+    """cuDNN's settings, all of the one kind that PyTorch can put back."""
+    now: Any = torch.backends.cudnn
+    try:
+        now.allow_tf32  # noqa: B018
+    except RuntimeError:
+        raise InvalidInput(
+            "torch.backends.cudnn.conv.fp32_precision or rnn.fp32_precision is set, which does not go with cuDNN's "
+            "other settings: set both back to 'none', or use torch.backends.cudnn.allow_tf32"
+        ) from None
+    return now

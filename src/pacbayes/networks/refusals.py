@@ -6,8 +6,9 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from pacbayes.data.dataset import spread_rows
 from pacbayes.data.streamed import Inputs
-from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel
+from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel, first_line
 from pacbayes.networks.held_aside import digest, held_aside
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.normals import normals_like
@@ -23,7 +24,7 @@ def check_examples(net: StochasticNetwork, x: Inputs) -> None:
     """Refuse a shape that the model does not take, and a model for which no certificate is valid."""
     net.model.eval()
     try:
-        few = x[torch.linspace(0, len(x) - 1, min(PROBES, len(x))).long()].to(net.mean.device)
+        few = x[spread_rows(len(x), PROBES)].to(net.mean.device)
         refuse_other_weights(net, few[:1])
         for count in range(1, min(3, len(few)) + 1):
             net(few[:count], "independent", torch.Generator(net.mean.device).manual_seed(0))
@@ -33,7 +34,7 @@ def check_examples(net: StochasticNetwork, x: Inputs) -> None:
     except (RuntimeError, ValueError) as error:
         if isinstance(error, PacBayesError):
             raise
-        shape, said = list(x.shape[1:]), str(error).splitlines()[0]
+        shape, said = list(x.shape[1:]), first_line(error)
         if "FloatTensor" in said and "Long" in said:
             said += "; inputs are float32, so the model must turn tokens into whole numbers itself: x.long()"
         elif net.mean.dtype != torch.float32:
@@ -79,7 +80,7 @@ def _look_back(net: StochasticNetwork, out: Tensor) -> None:
         # Weights are drawn for one pass alone.
         raise UnsupportedModel(
             "the model computes a part of its pass again for the gradient: leave out torch.utils.checkpoint "
-            f"({str(error).splitlines()[0]})"
+            f"({first_line(error)})"
         ) from None
     except Exception:  # noqa: S110, BLE001
         pass  # of a backward of one's own: a certificate needs no gradient
@@ -88,7 +89,7 @@ def _look_back(net: StochasticNetwork, out: Tensor) -> None:
 @torch.no_grad()
 def refuse_what_mixes_examples(net: StochasticNetwork, x: Tensor, probes: int) -> None:
     """Compare a batch with what its first two examples give, and so many of them each by itself."""
-    rows = torch.linspace(0, len(x) - 1, probes).long()
+    rows = spread_rows(len(x), probes)
     # Batches of other sizes are computed by other kernels: only in full precision do they agree.
     with full_precision():
         together, pair, again = net(x, "mean"), net(x[:2], "mean"), net(x[:2], "mean")

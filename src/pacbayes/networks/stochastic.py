@@ -15,7 +15,7 @@ from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.checks import check_kind, check_number
 from pacbayes.data.trace import Trace
 from pacbayes.devices import has_triton
-from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.errors import InvalidInput, UnsupportedModel, first_line
 from pacbayes.files import sha256
 from pacbayes.networks import conversion, divergence
 from pacbayes.networks.audit import Audit, audit
@@ -96,7 +96,7 @@ class StochasticNetwork(nn.Module):
         try:
             model = copy.deepcopy(model)
         except RuntimeError as error:
-            raise UnsupportedModel(f"the model cannot be copied: {str(error).splitlines()[0]}") from None
+            raise UnsupportedModel(f"the model cannot be copied: {first_line(error)}") from None
         # To notice bound data that had shaped the prior: what shaped the model, and then what fit() uses.
         self.trained_on = forget_data(model)
         output = conversion.output_name(model, output)
@@ -105,6 +105,8 @@ class StochasticNetwork(nn.Module):
             model.eval()
         conversion.refuse_what_voids_a_certificate(model, output)
         parameters = conversion.trainable_parameters(model, output)
+        # Further names of tied weights, each with its first one.
+        self.aliases = conversion.other_names(model, parameters)
         if wrong := [name for name, p in parameters.items() if p.dtype not in (torch.float32, torch.float64)]:
             raise UnsupportedModel(f"{wrong[0]} is not float32 or float64: take model.float()")
 
@@ -146,8 +148,6 @@ class StochasticNetwork(nn.Module):
     @property
     def classes(self) -> int:
         return self.output_layer.out_features
-
-    # The law
 
     def _family(self, slot: int) -> Distribution:
         return GAUSSIAN if slot in self._output_slots else self.distribution
@@ -210,7 +210,6 @@ class StochasticNetwork(nn.Module):
         with torch.no_grad():
             other.mean.copy_(self.prior_mean)
             other.rho.copy_(self.prior_rho)
-        other.looks = self.looks  # what it shows may choose for this one
         return other
 
     def agree_on_prior(self) -> None:
@@ -251,9 +250,8 @@ class StochasticNetwork(nn.Module):
     def module_state(self, weights: Tensor) -> dict[str, Tensor]:
         """The network of these weights as a state dict of the model that was made stochastic."""
         tensors = self.parts(weights) | {name: t.detach() for name, t in self.model.state_dict().items()}
+        tensors |= {other: tensors[name] for other, name in self.aliases.items()}
         return {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
-
-    # A pass
 
     def forward(
         self,
@@ -320,8 +318,6 @@ class StochasticNetwork(nn.Module):
         """A flat vector (means, rhos, velocities) as the model's weight tensors, by name."""
         pieces = torch.split(vector.detach(), self.sizes)
         return {name: p.view(shape) for (name, shape), p in zip(self.slots.items(), pieces, strict=True)}
-
-    # Files and fingerprints
 
     def state(self, which: str = "posterior") -> dict[str, Tensor]:
         """Means and rhos of ``"posterior"`` or ``"prior"`` by the model's own names, with all that is fixed in it."""

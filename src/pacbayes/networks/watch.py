@@ -35,10 +35,10 @@ def watched(run: Callable[[], Result], layers: Iterable[nn.Module]) -> tuple[Res
     """What ``run`` returns, and the calls of these layers on the way."""
     calls: list[Call] = []
 
-    def note(layer: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
-        calls.append(Call(layer, len(args[0]), out, out._version))
+    def note(layer: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], out: Tensor) -> None:
+        calls.append(Call(layer, len([*args, *named.values()][0]), out, out._version))
 
-    handles = [layer.register_forward_hook(note) for layer in layers]
+    handles = [layer.register_forward_hook(note, with_kwargs=True) for layer in layers]
     try:
         return run(), calls
     finally:

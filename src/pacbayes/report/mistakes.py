@@ -12,6 +12,7 @@ import torch
 
 from pacbayes.data import Data
 from pacbayes.networks import StochasticNetwork
+from pacbayes.networks.votes import tally
 
 _SHOWN = 12
 _FEATURES = 6
@@ -48,13 +49,8 @@ class Mistakes:
 
 @torch.no_grad()
 def find_mistakes(net: StochasticNetwork, data: Data, source: str, *, draws: int, sampling: str) -> Mistakes:
-    """The examples on which the most of a few drawn networks err; each network passes over all of them."""
-    generator = torch.Generator(net.mean.device).manual_seed(0)
-    x = data.x[:].to(net.mean.device)
-    votes = torch.zeros(len(data), net.classes, dtype=torch.int64)
-    for _ in range(draws):
-        answers = net(x, sampling, generator).argmax(-1).cpu()
-        votes[torch.arange(len(data)), answers] += 1
+    """The examples on which the most of a few drawn networks err."""
+    votes = tally(net, data.x, sampling, draws, torch.Generator(net.mean.device).manual_seed(0))
     wrong = votes.clone()
     wrong[torch.arange(len(data)), data.y] = 0
     share = wrong.sum(1) / draws

@@ -20,9 +20,8 @@ from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import in_shell, sha256
 from pacbayes.networks import StochasticNetwork
-from pacbayes.networks.memory import chunk_size
-from pacbayes.networks.precision import full_precision
 from pacbayes.networks.shaping import OF_A_RUN, remember_data
+from pacbayes.networks.votes import tally
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.journal import EVENTS, check_files
 from pacbayes.runs.networks import new_model
@@ -122,17 +121,6 @@ def load_single(run: str | os.PathLike[str]) -> nn.Module:
     return model.eval()
 
 
-@torch.no_grad()
 def voted(net: StochasticNetwork, inputs: Inputs, sampling: str, voters: int, seed: int) -> Tensor:
     """The label for each input that most of so many draws give."""
-    generator = torch.Generator(net.mean.device).manual_seed(seed)
-    labels = []
-    for x in inputs.split(chunk_size(net, inputs)):
-        x = x.to(net.mean.device)
-        votes = torch.zeros(len(x), net.classes, dtype=torch.int64, device=x.device)
-        for _ in range(voters):
-            with full_precision():  # as it was counted
-                answers = net(x, sampling, generator).argmax(-1, keepdim=True)
-            votes.scatter_add_(1, answers, torch.ones_like(answers))
-        labels.append(votes.argmax(-1).cpu())
-    return torch.cat(labels)
+    return tally(net, inputs, sampling, voters, torch.Generator(net.mean.device).manual_seed(seed)).argmax(-1)

@@ -108,9 +108,6 @@ def _checks(
     yield from data_checks(run, certificate, net, data, recompute and not faults, progress)
 
 
-# The folder, its journal and its history
-
-
 def _folder(run: RunFolder, hash_of: HashOf) -> Iterator[Check]:
     """The journal, and by it every file: the line of a file that has changed bears its name."""
     try:
@@ -210,9 +207,6 @@ def _signature(run: RunFolder, key: Path | None) -> Iterator[Check]:
         yield Check("signature", OPEN, str(error))
     else:
         yield Check("signature", *((PASSED, detail) if known else (OPEN, f"{detail}; whose it is, say with --key")))
-
-
-# The certificate
 
 
 def _weights(hash_of: HashOf, which: str, recorded: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pacbayes.errors import InvalidInput
+from pacbayes.errors import InvalidInput, first_line
 from pacbayes.sweeps.trial import FAILED, Outcome
 from pacbayes.sweeps.workers import LIVES, Task
 
@@ -28,7 +28,7 @@ class RayWorkers:
             try:
                 ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
             except (ConnectionError, ValueError) as error:
-                raise InvalidInput(f"no Ray cluster: {str(error).splitlines()[0]}") from None
+                raise InvalidInput(f"no Ray cluster: {first_line(error)}") from None
         unit = "GPU" if device == "cuda" else "CPU"
         found = int(ray.cluster_resources().get(unit, 0))
         if not found:
@@ -59,7 +59,7 @@ class RayWorkers:
         try:
             outcome: Outcome = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return Outcome(FAILED, f"Ray gave it up: {str(error).splitlines()[0]}")
+            return Outcome(FAILED, f"Ray gave it up: {first_line(error)}")
         return outcome
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pacbayes.errors import PacBayesError, RunError
+from pacbayes.errors import PacBayesError, RunError, first_line
 from pacbayes.files import sha256
 from pacbayes.runs import Config, RunFolder, certify_run, evaluate_run, train_run
 from pacbayes.runs.journal import check_certified, check_shown
@@ -119,5 +119,5 @@ def _keep_prior(run: RunFolder, config: Config, priors: Path) -> None:
 
 
 def _words(error: Exception) -> str:
-    first = (str(error) or type(error).__name__).splitlines()[0]
+    first = first_line(error)
     return first if isinstance(error, PacBayesError) else f"{type(error).__name__}: {first}"

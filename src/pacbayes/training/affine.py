@@ -16,6 +16,7 @@ from torch import Tensor
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.data import Data
+from pacbayes.devices import has_triton
 from pacbayes.errors import NonFinite
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.normals import Counted, Tape
@@ -64,7 +65,8 @@ def risk_realisations(net: StochasticNetwork, data: Data, count: int, seed: int)
     count_of = Counted(net.mean)
     stage.risk(torch.arange(1, device=device), count_of)
     noise = net.mean.new_empty(count_of.used)
-    measure = torch.compile(stage.risk, fullgraph=True, dynamic=False) if cuda and stage.resident else stage.risk
+    compiles = cuda and has_triton() and stage.resident
+    measure = torch.compile(stage.risk, fullgraph=True, dynamic=False) if compiles else stage.risk
     batches = torch.arange(len(data), device=device).split(_CHUNK)
     risks = torch.zeros(count, dtype=torch.float64, device=device)
     with torch.autocast(device.type, torch.bfloat16, enabled=cuda):

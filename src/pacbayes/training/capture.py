@@ -11,6 +11,10 @@ import torch._dynamo
 
 from pacbayes.networks.precision import fastest_convolutions
 
+# Many trainings may share a process: none may be left uncompiled because others came before it. PyTorch 2.6 has these
+# names too.
+COMPILATIONS = {"cache_size_limit": 2**16, "accumulated_cache_size_limit": 2**16}
+
 
 def captured(
     body: Callable[[], None], generator: torch.Generator, stream: torch.cuda.Stream, trial: Callable[[], None]
@@ -21,8 +25,7 @@ def captured(
     """
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
-    # Many trainings may share a process: none may be left uncompiled because others came before it.
-    with fastest_convolutions(), torch._dynamo.config.patch(recompile_limit=1024):
+    with fastest_convolutions(), torch._dynamo.config.patch(COMPILATIONS):
         current = torch.cuda.current_stream(stream.device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from pacbayes.networks.normals import Counted, Tape
+from pacbayes.networks.precision import products
 from pacbayes.seeds import derived_seed
 from pacbayes.training.capture import captured
 from pacbayes.training.engine import EVALUATION
@@ -120,7 +121,8 @@ class GraphEngine:
             body()
 
         saved = self.stage.state()
-        with _tensor_cores(self.stage.settings.precision == "bf16"):
+        # What stays in float32 beside bf16, the last layer, may use TF32.
+        with products("high") if self.stage.settings.precision == "bf16" else nullcontext():
             graph = captured(body, self.generator, self.stream, trial)
         self.stage.load(saved)
         return graph
@@ -135,14 +137,3 @@ def _replaced(stage: Stage, methods: dict[str, Any]) -> Iterator[None]:
     finally:
         for name in methods:
             delattr(stage, name)
-
-
-@contextmanager
-def _tensor_cores(wanted: bool) -> Iterator[None]:
-    """Let what stays in float32 beside bf16, the last layer, use TF32 products."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if wanted else before)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

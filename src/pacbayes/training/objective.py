@@ -74,6 +74,6 @@ def _checked(batch: Any, classes: int) -> tuple[Tensor, Tensor]:
         )
     refuse_gradient(x)
     # On a GPU a look at the labels would wait for it, and there the loss itself stops at a wrong one.
-    if y.device.type == "cpu" and not bool(((y >= 0) & (y < classes)).all()):
-        raise InvalidInput(f"labels must lie from 0 to {classes - 1}, and one is {int(y.max())} or below 0")
+    if y.device.type == "cpu" and len(wrong := y[(y < 0) | (y >= classes)]):
+        raise InvalidInput(f"labels must lie from 0 to {classes - 1}, and one is {int(wrong[0])}")
     return x, y

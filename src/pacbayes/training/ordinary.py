@@ -23,9 +23,10 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 from pacbayes.checks import check_in_range, check_kind, check_names, check_one_of, check_types
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
-from pacbayes.errors import InvalidInput, NonFinite
+from pacbayes.errors import InvalidInput, NonFinite, UnsupportedModel, first_line
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
 from pacbayes.networks.conversion import check_model, output_name
+from pacbayes.networks.passes import alike
 from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.networks.shaping import data_behind, forget_data, remember_data
 from pacbayes.seeds import check_seed, derived_seed
@@ -116,22 +117,44 @@ def train_ordinary(
     check_model(model)
     check_kind("settings", settings, Ordinary | None, "pacbayes.Ordinary(...)")
     check_kind("callback", callback, Callable | None, "a function of an epoch")
-    data = as_data(data)
+    data, settings = as_data(data), settings or Ordinary.of(**options)
     _check_output(model, data)
-    return drain(training_ordinary(model, data, settings or Ordinary.of(**options), callback))
+    if settings.batchnorm:
+        _check_batchnorm(model, data)
+    return drain(training_ordinary(model, data, settings, callback))
 
 
+@torch.no_grad()
 def _check_output(model: nn.Module, data: Data) -> None:
     output_name(model)  # refused where there is none
     try:
-        with torch.no_grad():
-            output = copy.deepcopy(model).eval()(data.x[:1].to(next(model.parameters()).device))
+        output = _outputs(copy.deepcopy(model), data.x[:1])
     except RuntimeError as error:
-        words = str(error).splitlines()[0]
+        words = first_line(error)
         raise InvalidInput(f"the model does not take examples of shape {list(data.shape)}: {words}") from None
     if not isinstance(output, Tensor) or output.dim() != 2 or output.shape[1] < data.classes:
         found = list(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__}"
         raise InvalidInput(f"the data have {data.classes} classes, and the model's output for one example is {found}")
+
+
+@torch.no_grad()
+def _check_batchnorm(model: nn.Module, data: Data) -> None:
+    """A new BatchNorm changes nothing in evaluation mode, unless the model looks at what its layers are."""
+    try:
+        x = data.x[:2]
+        same = alike(_outputs(with_batchnorm(copy.deepcopy(model)), x), _outputs(copy.deepcopy(model), x))
+        fault = "it becomes another function"
+    except (AttributeError, TypeError, RuntimeError, ValueError) as error:
+        same, fault = False, first_line(error)
+    if not same:
+        raise UnsupportedModel(
+            f"a BatchNorm cannot be put after each of the model's layers for the training ({fault}): its forward uses "
+            "their weights, or looks at what they are. Take batchnorm=False, and a smaller rate"
+        )
+
+
+def _outputs(model: nn.Module, x: Tensor) -> Any:
+    return model.eval()(x.to(next(model.parameters()).device))
 
 
 def check_ordinary(shape: tuple[int, ...], settings: Ordinary) -> None:
