@@ -74,7 +74,11 @@ NO_SUCH_THING = {
         lambda: fit(network(), problem(), settings={"epochs": 1}),
         "settings must be .* a dict",
     ),
-    "a dict for a prior": (lambda: pacbayes.learn_prior(network(), problem(), training={"epochs": 1}), "is a dict"),
+    "a number for a prior": (lambda: pacbayes.learn_prior(network(), problem(), training=30), "is a int"),
+    "a setting that is none": (
+        lambda: pacbayes.learn_prior(network(), problem(), training={"epoch": 1}),
+        "unknown option 'epoch'",
+    ),
     "settings of another training": (
         lambda: pacbayes.train_ordinary(nn.Linear(3, 3), problem(), settings=pacbayes.Settings()),
         r"must be pacbayes.Ordinary\(...\), and is a Settings",

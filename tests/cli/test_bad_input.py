@@ -303,3 +303,19 @@ def test_an_error_by_process(process, tmp_path):
     assert result.status == 2 and "--colour" in result.err and "Traceback" not in result.err
     result = process("certify", tmp_path)
     assert_one_error_line(result, "not a run folder")
+
+
+def test_a_place_for_data_that_come_with_the_package(pacbayes_main, tmp_path, tiny):
+    run = tmp_path / "run"
+    assert pacbayes_main("train", "--data", "digits", "--out", run, *tiny).status == 0
+    assert pacbayes_main("certify", run, "--draws", 10, "--test-draws", 2).status == 0
+    for command in ("certify", "verify", "report"):
+        refused = pacbayes_main(command, run, "--data", "nope.csv")
+        assert refused.status == 1 and "would be ignored: digits comes with" in refused.err, refused.err
+
+
+def test_a_training_that_failed_cannot_go_on(pacbayes_main, data_file, tmp_path, tiny):
+    data, run = data_file(tmp_path / "data.npz"), tmp_path / "run"
+    failed = pacbayes_main("train", "--data", data, "--out", run, *tiny, "--rate", "1e9")
+    assert failed.status == 1 and "Try a smaller rate" in failed.err and "--overwrite" in failed.err, failed.err
+    assert_one_error_line(pacbayes_main("certify", run), "if its training failed, begin anew")

@@ -284,7 +284,11 @@ def test_a_majority_vote_and_its_predictions(run, pacbayes_main):
 @pytest.mark.parametrize("flags", [("card",), ("report",), ("compare",), ("predict", "digits")])
 def test_no_page_takes_the_place_of_a_folder_or_of_another_runs_file(flags, run, tmp_path, pacbayes_main):
     (tmp_path / "config.toml").write_text("")
-    for out, words in ((".", "is a folder"), ("/", "is a folder"), (tmp_path / "config.toml", "a file of a run")):
+    for out, words in (
+        (".", "is a folder"),
+        ("/", "is a folder"),
+        (tmp_path / "config.toml", "the folder of a run"),
+    ):
         refused = pacbayes_main(flags[0], run, *flags[1:], "--out", out)
         assert refused.status == 1 and words in refused.err
     assert (tmp_path / "config.toml").read_text() == ""

@@ -135,7 +135,7 @@ def test_one_answer_for_all_that_does_better_is_shown(pacbayes_main, tmp_path, t
 def test_an_imbalance_is_reported(pacbayes_main, tmp_path, tiny):
     data = f"{table(tmp_path / 'mine.csv', rare=6)}#answer"
     result = pacbayes_main("train", "--data", data, "--out", tmp_path / "run", *tiny)
-    assert "imbalanced: yes has 6 examples, and always answering no errs on 10.0 %" in result.out
+    assert "imbalanced: yes has 6 of 60 examples, and always answering no errs on 10.0 %" in result.out
 
 
 def test_a_folder_of_images(pacbayes_main, tmp_path, tiny):

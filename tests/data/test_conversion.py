@@ -127,7 +127,7 @@ def test_both_parts_in_one_folder(tmp_path):
         (Items(X, Y - 1), InvalidInput, r"y\[0\] is -1"),
         (Items(X[:, 0, 0], Y), InvalidInput, "two dimensions"),
         (Columns(x=list(X), label=["a\nb", *["c"] * 29]), InvalidInput, "must be a line of text"),
-        ("nowhere", MissingData, "no dataset 'nowhere'"),
+        ("nowhere", MissingData, "no file, folder or dataset 'nowhere'"),
         (7, InvalidInput, "expected Data"),
     ],
 )

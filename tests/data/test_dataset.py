@@ -210,7 +210,7 @@ def test_the_summary_says_what_an_imbalance_means():
     data = Data(torch.zeros(100, 2, 2), torch.tensor([0] * 95 + [1] * 5), 3, "fraud")
     assert data.class_counts() == [95, 5, 0]
     text = data.summary()
-    assert "shape 2 x 2" in text and "imbalanced: 2 has 0 examples, and always answering 0 errs on 5.0 %" in text
+    assert "shape 2 x 2" in text and "imbalanced: 2 has 0 of 100 examples, and always answering 0 errs on 5.0 %" in text
     many = Data(torch.zeros(50, 1), torch.arange(50), 50)
     assert "and 30 more" in many.summary() and "imbalanced" not in many.summary()
 

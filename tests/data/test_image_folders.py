@@ -108,6 +108,10 @@ def test_empty_folders(tmp_path):
     image(tmp_path / "cat" / "1.png", random_pixels(2, 2))
     with pytest.raises(DataError, match="classes must be at least 2"):
         load(tmp_path)
+    image(tmp_path / "dog" / "1.png", random_pixels(2, 2))
+    (tmp_path / "emu").mkdir()
+    with pytest.raises(DataError, match="emu: a class without images"):
+        load(tmp_path)
 
 
 def png(width: int, height: int, body: bytes = b"") -> bytes:

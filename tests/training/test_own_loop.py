@@ -8,6 +8,7 @@ import pacbayes as pb
 from pacbayes.errors import InvalidInput
 from pacbayes.training.loss import batch_loss, objective_of
 from pacbayes.training.objective import OPTIONS
+from pacbayes.training.priors import PRETRAINING
 from pacbayes.training.settings import Settings
 
 
@@ -174,3 +175,10 @@ def test_bad_batches_are_named(change, words, blobs, small_net):
 def test_too_few_bound_data(m, blobs, small_net):
     with pytest.raises(InvalidInput, match="8"):
         pb.objective(small_net(), blobs(16), m=m)
+
+
+def test_single_settings_of_a_priors_stages(blobs, small_net):
+    seen = []
+    pb.learn_prior(small_net(), blobs(60), pretraining={"epochs": 3}, training={"epochs": 2}, callback=seen.append)
+    assert [epoch.epoch for epoch in seen] == [0, 1, 2, 0, 1]
+    assert seen[0].rate == pytest.approx(PRETRAINING.rate)

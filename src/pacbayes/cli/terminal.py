@@ -92,8 +92,10 @@ def check_out(out: Path | None, *taken: Path) -> None:
     if out.is_dir() or not out.name:
         raise InvalidInput(f"--out {out} is a folder: name a file")
     places, folder = [place.resolve() for place in taken], out.resolve().parent
-    if out.resolve() in places or folder in places or RunFolder(folder).config_file.is_file():
-        raise InvalidInput(f"--out {out} would replace the data or a file of a run: name another")
+    if out.resolve() in places:
+        raise InvalidInput(f"--out {out} would replace the data: name another file")
+    if folder in places or RunFolder(folder).config_file.is_file():
+        raise InvalidInput(f"--out {out} lies in the folder of a run, where only the run's own files may: name another")
 
 
 def tell(text: str) -> None:

@@ -80,7 +80,7 @@ def find(
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise MissingData(
-            f"no dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz or .csv, or "
+            f"no file, folder or dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz or .csv, or "
             f"that of a folder of images or of .npy files{hint}"
         )
     folders = data_folders(folder)
@@ -151,6 +151,12 @@ def image_scaling(name: str) -> Scaling | None:
     if entry is None:
         return IMAGES if image_folder(name) is not None else None
     return replace(entry.scaling, levels=IMAGES.levels)
+
+
+def is_embedded(name: str) -> bool:
+    """Whether a dataset comes with the package, and so lies in no folder."""
+    entry = ENTRIES.get(_BINARY.get(name, name))
+    return entry is not None and not entry.train.files
 
 
 def available() -> list[tuple[str, str]]:

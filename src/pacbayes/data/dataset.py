@@ -107,7 +107,7 @@ class Data:
         elif max(counts) > 3 * min(counts):
             rarest = counts.index(min(counts))
             lines.append(
-                f"imbalanced: {names[rarest]} has {counts[rarest]} examples, and always answering "
+                f"imbalanced: {names[rarest]} has {counts[rarest]} of {len(self)} examples, and always answering "
                 f"{names[counts.index(max(counts))]} errs on {100 * (1 - max(counts) / len(self)):.1f} %. A "
                 "certificate is about all examples together: a rare class may err far more often"
             )

@@ -105,16 +105,20 @@ def find_images(path: Path, side: str = "", part: str = "train") -> Images:
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
     """(class, image) in one order on every machine; hidden files are left out."""
-    found = []
+    found, empty = [], []
     for below in _visible(folder):
         if not below.is_dir():
             raise DataError(f"{below}: only folders, one for each class, may lie in {folder}")
-        for file in _visible(below):
+        files = list(_visible(below))
+        empty += [below] * (not files)
+        for file in files:
             if file.suffix.lower() not in FORMATS or not file.is_file():
                 raise _no_image(file)
             found.append((below.name, file))
     if not found:
         raise DataError(f"{folder}: there are no images in it; training needs a folder for each class")
+    if empty:
+        raise DataError(f"{empty[0]}: a class without images; fill the folder, or take it away")
     return found
 
 

@@ -39,10 +39,8 @@ def read_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np
         raise DataError(f"{what} is not of plain numbers (.npy version {version[0]}.{version[1]})")
     shape, fortran, dtype = _HEADER_READERS[version](stream)
     if dtype.kind not in "biuf":
-        words = (
-            ": number the classes 0, 1, ..., or take a .csv file, where they may be words" if dtype.kind in "US" else ""
-        )
-        raise DataError(f"{what} must hold real numbers, not {dtype}{words}")
+        remedy = ": number the classes 0, 1, ..., or take a .csv file, where they may be words"
+        raise DataError(f"{what} must hold real numbers, not {dtype}{remedy * (dtype.kind in 'USO')}")
     return shape, fortran, dtype
 
 

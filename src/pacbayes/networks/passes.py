@@ -124,6 +124,8 @@ class Passes:
             hidden = []
             try:
                 calls = self._watch(x, Draw("mean", zeros), moments)
+            except UnsupportedModel:  # a TypeError too, with words of its own
+                raise
             except TypeError as error:
                 raise UnsupportedModel(
                     f"the model fails where its last Linear is drawn: {error}. Call that layer with its input alone, "

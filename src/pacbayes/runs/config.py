@@ -12,8 +12,8 @@ from typing import Any
 from pacbayes.bounds.deltas import check_priors
 from pacbayes.checks import check_one_of, check_types
 from pacbayes.data import available
-from pacbayes.data.catalogue import image_folder
-from pacbayes.data.folders import parted
+from pacbayes.data.catalogue import image_folder, is_embedded
+from pacbayes.data.folders import expanded, parted
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.distributions import LARGEST_VARIANCE
 from pacbayes.seeds import check_seed, derived_seed
@@ -170,6 +170,10 @@ class Config:
         if place is None:
             return self
         published = self.data in dict(available())
+        if is_embedded(self.data):
+            raise InvalidInput(f"--data {place} would be ignored: {self.data} comes with pacbayes")
+        if published and not expanded(place).is_dir():
+            raise InvalidInput(f"--data {place}: no such folder, where {self.data} might lie")
         column = parted(self.data)[1]
         has_one = place.lower().endswith(".csv") or image_folder(place) is not None
         if column and has_one and not published and not parted(place)[1]:

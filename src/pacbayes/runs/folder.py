@@ -96,7 +96,8 @@ class RunFolder:
             raise RunError(f"{path} is not a run folder: it has no config.toml. Make one with 'pacbayes train --out'")
         if finished and not run.weights_file("posterior").is_file():
             raise RunError(
-                f"the run in {path} is not finished: continue it with 'pacbayes train --resume --out {in_shell(path)}'"
+                f"the run in {path} is not finished: continue it with 'pacbayes train --resume --out {in_shell(path)}' "
+                "or, if its training failed, begin anew with other settings and --overwrite"
             )
         return run
 

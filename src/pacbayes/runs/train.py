@@ -182,7 +182,7 @@ class _Stages:
         try:
             return (yield from training(callback=note, checkpoint=checkpoint))
         except NonFinite as error:
-            raise NonFinite(f"{name}, {error}") from None
+            raise NonFinite(f"{name}, {error}; then begin anew, with --overwrite in the shell") from None
 
     def _note(self, name: str, epoch: Epoch) -> None:
         line: dict[str, Any] = {"stage": name}

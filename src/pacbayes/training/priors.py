@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from pacbayes.data import as_data
@@ -21,24 +22,33 @@ def learn_prior(
     net: StochasticNetwork,
     data: Any,
     *,
-    pretraining: Settings | None = PRETRAINING,
-    training: Settings | None = PRIOR_TRAINING,
+    pretraining: Settings | Mapping[str, Any] | None = PRETRAINING,
+    training: Settings | Mapping[str, Any] | None = PRIOR_TRAINING,
     callback: Callable[[Epoch], None] | None = None,
 ) -> None:
     """Train the network on the prior data, and make the result its prior.
 
-    First the means by cross-entropy, then means and variances by Cond-Gauss with a small kappa (or ERM); None leaves
-    a stage out. ``data`` must be disjoint from the bound data: see :func:`pacbayes.split`.
+    First the means by cross-entropy, then means and variances by Cond-Gauss with a small kappa (or ERM). A dict changes
+    some of a stage's settings, :class:`~pacbayes.Settings` replaces them all, None leaves the stage out. ``data`` must
+    be disjoint from the bound data: see :func:`pacbayes.split`.
+
+    >>> net = pb.stochastic(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), prior_variance=0.001)
+    >>> learn_prior(net, (torch.randn(40, 4), torch.arange(40) % 2), pretraining={"epochs": 3}, training=None)
     """
     check_stochastic(net)
     net.refuse_unnamed()
     data = as_data(data, classes=net.classes)
-    for settings in (pretraining, training):
+    stages = [_changed(PRETRAINING, pretraining), _changed(PRIOR_TRAINING, training)]
+    for settings in stages:
         if settings is not None:
             fit(net, data, settings=settings, callback=callback)
     # Also where another loop has trained on them.
     net.trained_on.note(data)
     net.freeze_prior()
+
+
+def _changed(default: Settings, given: Settings | Mapping[str, Any] | None) -> Settings | None:
+    return Settings.of(**{**asdict(default), **given}) if isinstance(given, Mapping) else given
 
 
 def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
