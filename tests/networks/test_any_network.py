@@ -370,3 +370,12 @@ def test_a_model_that_looks_at_its_layers_stays_the_function_it_is(question, las
 def test_a_model_that_becomes_another_function_is_refused(way):
     with pytest.raises(UnsupportedModel, match="looks at what they are"):
         stochastic(Way(way, **linears()), 1e-4)(torch.randn(5, 4, generator=seeded(1)))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_first_pass_may_be_in_inference_mode(name):
+    net, model, x = spread(0.01, name)
+    with torch.inference_mode():
+        net(x)
+    torch.testing.assert_close(net(x, "mean"), model(x))
+    net(x).sum().backward()

@@ -108,6 +108,7 @@ class Passes:
             self._noise_sizes[key] = count.used
         return self._noise_sizes[key]
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def _prepare(self, x: Tensor, moments: MomentsOf) -> None:
         """Watch the model on a few copies of an example, and settle which layers draw by a rule of their own.
@@ -115,6 +116,7 @@ class Passes:
         A layer does if it is applied once in a pass, to one row for each example. The others (applied again; with
         positions in front; whose weights the model takes by itself) must do without.
         """
+        x = x[:3].clone()  # a tensor of inference mode keeps no account of changes
         hidden, zeros = self.binding.rules[:-1], moments(0).mean.new_zeros
         try:
             calls = self._watch(x, Draw("mean", zeros), moments)
@@ -167,12 +169,12 @@ class Passes:
             return replace(moments(slot), mean=draws[slot])
 
         def ours() -> Tensor:
-            return self._together(x[:3], Draw("mean", like.new_zeros), drawn, conditional=False)[0]
+            return self._together(x, Draw("mean", like.new_zeros), drawn, conditional=False)[0]
 
         with full_precision(), no_fast_paths() if self._has_fast_paths else nullcontext():
             out = ours()
             with self.binding.as_it_was(lambda slot: drawn(slot).mean) as model:
-                theirs = model(x[:3])
+                theirs = model(x)
             # Outputs that change from pass to pass are refused elsewhere, in words of their own.
             return alike(out, theirs) or not alike(out, ours())
 
