@@ -311,8 +311,10 @@ def test_the_constant_of_catonis_bound_is_not_chosen_by_the_result():
     net.fix_catoni(0.5)
     net.fix_catoni(1.0)
     certify(net, (x, y), draws=50, bound="catoni")
-    with pytest.raises(InvalidInput, match="before a bound is computed"):
-        net.fix_catoni(2.0)
+    net.fix_catoni(2.0)
+    with pytest.raises(InvalidInput, match="was computed before C was fixed"):
+        certify(net, (x, y), draws=50, bound="catoni")
+    certify(net, (x + 1, y), draws=50, bound="catoni")  # which have chosen nothing
 
 
 def test_the_constant_of_catonis_bound_is_not_chosen_by_an_error_on_the_bound_data():
@@ -332,10 +334,10 @@ def test_the_constant_of_catonis_bound_is_not_chosen_by_an_error_on_the_bound_da
         net = stochastic(nn.Linear(5, 2), 0.1)
         for _ in range(2):
             error_on(net, (bound.x, bound.y), draws=2)
-        assert len(net.looks.tested_on) == 1
+        assert len(net.looks) == 1
         looked = copied(net)
         looked.fix_catoni(1.0)
-        with pytest.raises(InvalidInput, match="test_error had looked at some of these data before C was fixed"):
+        with pytest.raises(InvalidInput, match="was computed before C was fixed"):
             certify(looked, bound, draws=50, bound="catoni")
         freeze_prior(looked, held)  # which takes C back
         certify(looked, bound, draws=50, bound="catoni")
@@ -347,12 +349,13 @@ def test_the_constant_of_catonis_bound_is_not_chosen_by_what_the_prior_shows():
     net = stochastic(nn.Linear(5, 2), 0.1)
     error_on(net.prior_network(), bound, draws=2)
     net.fix_catoni(1.0)
-    with pytest.raises(InvalidInput, match="test_error had looked at some of these data"):
+    with pytest.raises(InvalidInput, match="was computed before C was fixed"):
         certify(net, bound, draws=50, bound="catoni")
     net = stochastic(nn.Linear(5, 2), 0.1)
     certify(net.prior_network(), bound, draws=50)
-    with pytest.raises(InvalidInput, match="before a bound is computed"):
-        net.fix_catoni(1.0)
+    net.fix_catoni(1.0)
+    with pytest.raises(InvalidInput, match="was computed before C was fixed"):
+        certify(net, bound, draws=50, bound="catoni")
 
 
 def test_a_loss_that_depends_on_the_batch_is_refused():
@@ -410,8 +413,17 @@ def test_the_constant_of_catonis_bound_is_not_chosen_by_what_a_copy_shows():
     tried = copy.deepcopy(net)
     fit(tried, data, epochs=1)
     certify(tried, data, draws=50)
-    with pytest.raises(InvalidInput, match="before a bound is computed"):
+    net.fix_catoni(1.0)
+    with pytest.raises(InvalidInput, match="was computed before C was fixed"):
+        certify(net, data, draws=50, bound="catoni")
+
+
+def test_copies_for_other_data_may_fix_their_own_constant():
+    base = stochastic(nn.Linear(5, 2), 0.1)
+    for shift in range(2):
+        net = copy.deepcopy(base)
         net.fix_catoni(1.0)
+        certify(net, (torch.randn(60, 5) + shift, torch.arange(60) % 2), draws=50, bound="catoni")
 
 
 def test_a_pair_that_is_given_again_is_not_kept_again():

@@ -255,7 +255,7 @@ def test_what_a_model_keeps_in_plain_attributes_counts(start):
     net = stochastic(model, 0.01)
     data = noise()
     net.model.centre = data.x.mean(0) if isinstance(start, torch.Tensor) else data.x.mean(0).numpy()
-    with pytest.raises(UnsupportedModel, match="another tensor that the model holds, has changed"):
+    with pytest.raises(UnsupportedModel, match="number that the model holds, has changed"):
         certify(net, data, draws=10)
 
 
@@ -685,7 +685,9 @@ class Sized(nn.Module):
 
 @pytest.mark.parametrize("weight", [1e-2, 1e-6])
 def test_a_number_that_learns_is_a_change(weight):
-    with pytest.raises(UnsupportedModel, match="has changed since the prior|passes before it|from pass to pass"):
+    with pytest.raises(
+        UnsupportedModel, match="has changed since the prior|passes before it|other examples|from pass to pass"
+    ):
         certify(stochastic(Sized(weight), 0.01), noise(), draws=10)
 
 
@@ -696,3 +698,30 @@ def test_a_number_that_was_fitted_afterwards_is_a_change():
     net.model.size = 1.2
     with pytest.raises(UnsupportedModel, match="size.*has changed since the prior"):
         certify(net, noise(), draws=10)
+
+
+def test_numbers_of_pytorchs_own_layers_count():
+    net = stochastic(nn.Sequential(nn.Linear(4, 6), nn.LeakyReLU(), nn.Linear(6, 2)), 0.01)
+    certify(net, noise(), draws=10)
+    net.model[1].negative_slope = 5.0
+    with pytest.raises(UnsupportedModel, match="negative_slope.*has changed since the prior"):
+        certify(net, noise(), draws=10)
+
+
+def test_a_set_has_one_order():
+    """Whatever the hashes of its words are: each process has its own."""
+    model = nn.Linear(4, 2)
+    model.options = {("drop", 0.1), ("eps", 1e-5), ("gain", 2.0)}
+    names = [name for name, _ in held_aside(model)]
+    assert [held for _, held in held_aside(model)] == [0.1, 1e-5, 2.0] and len(set(names)) == 3
+
+
+def test_equal_data_of_another_origin_are_remembered_too():
+    """Their source may overlap with what they themselves do not."""
+    raw = noise()
+    first, second = (pb.features(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 2)), raw)[0] for _ in range(2))
+    net = stochastic(nn.Linear(5, 2), 0.01)
+    for data in ((second.x, second.y), second):
+        pb.learn_prior(net, data, pretraining={"epochs": 1}, training=None)
+    with pytest.raises(InvalidInput, match="the prior was trained on some of these data"):
+        certify(net, first, draws=10)

@@ -73,6 +73,8 @@ def test_train_and_test_parts(tmp_path):
     assert load(tmp_path).class_names == ("0", "2", "10")
     test = load(tmp_path, "test")
     assert test.y.tolist() == [2, 1] and test.classes == 3
+    (tmp_path / "test" / "0").mkdir()  # which changes nothing
+    assert load(tmp_path, "test").y.tolist() == [2, 1]
     image(tmp_path / "test" / "7" / "a.png", random_pixels(2, 2))
     with pytest.raises(DataError, match="label '7' is not one of the classes"):
         load(tmp_path, "test")

@@ -14,6 +14,7 @@ from torch import nn
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import StochasticNetwork, passes, stochastic
+from pacbayes.networks.binding import Binding
 from pacbayes.networks.layers import Draw, Moments
 from pacbayes.networks.normals import Tape
 from pacbayes.networks.refusals import check_examples
@@ -379,3 +380,66 @@ def test_the_first_pass_may_be_in_inference_mode(name):
         net(x)
     torch.testing.assert_close(net(x, "mean"), model(x))
     net(x).sum().backward()
+
+
+def in_half(net, x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return net.out(torch.relu(net.body(x)))
+
+
+def keeps(net, x):
+    net.kept = net.weight
+    return net.out(x @ net.weight)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Way(in_half, **linears()),
+        Way(keeps, **linears(weight=nn.Parameter(torch.randn(4, 4, generator=seeded(0))))),
+    ],
+)
+def test_layers_of_another_precision_and_parameters_that_are_kept(model):
+    net, x = stochastic(model.eval(), 1e-3), torch.randn(5, 4, generator=seeded(1))
+    net(x)
+    assert {name for name, p in net.named_parameters() if p.requires_grad} == {"mean", "rho"}
+    torch.testing.assert_close(net(x, "mean").float(), model(x).float(), rtol=0.02, atol=0.02)
+
+
+def test_a_frozen_body_of_few_digits_may_have_a_head_of_more():
+    body = nn.Linear(4, 4).bfloat16().requires_grad_(False)
+    net = stochastic(Way(lambda net, x: net.out(net.body(x.bfloat16())), **linears(body=body)).eval(), 1e-3)
+    assert net(torch.randn(5, 4, generator=seeded(1))).dtype == torch.float32
+
+
+def test_a_look_at_the_original_that_fails_leaves_the_network_as_it_was(monkeypatch):
+    """For want of memory, say; an LSTM has two places for each weight."""
+    net, x = stochastic(net_and_batch("lstm")[0], 0.01), net_and_batch("lstm")[1]
+    look, given = Binding.as_it_was, []
+
+    def failing(binding, means):
+        def one(slot):
+            given.append(slot)
+            if len(given) == 3:
+                raise torch.OutOfMemoryError("no memory is left")
+            return means(slot)
+
+        return look(binding, one)
+
+    monkeypatch.setattr(Binding, "as_it_was", failing)
+    with pytest.raises(torch.OutOfMemoryError):
+        net(x)
+    assert {name for name, p in net.named_parameters() if p.requires_grad} == {"mean", "rho"}
+    torch.testing.assert_close(net(x, "mean"), net_and_batch("lstm")[0].eval()(x))
+
+
+def test_a_model_that_asks_for_its_parameters_is_told_so():
+    model = Way(lambda net, x: net.out(net.body(x.to(next(net.parameters()).dtype))), **linears())
+    with pytest.raises(UnsupportedModel, match="asks for its own parameters"):
+        stochastic(model, 0.01)(torch.zeros(2, 4))
+
+
+def test_what_follows_the_last_layer_is_said_without_other_advice():
+    with pytest.raises(UnsupportedModel, match="with nothing after it") as refused:
+        stochastic(Way(lambda net, x: net.out(net.body(x)).softmax(1), **linears()), 0.01)(torch.zeros(2, 4))
+    assert "by position" not in str(refused.value)

@@ -224,6 +224,11 @@ def test_what_cannot_be_is_said():
         pb.train_ordinary(net(), images(), rate=1e30, batchnorm=False, epochs=3)
 
 
+class AlwaysDropped(nn.Module):
+    def forward(self, x):
+        return torch.dropout(x, 0.5, True)
+
+
 class Positions(nn.Module):
     """Linear layers over positions, of as many features as there are of them, before one over all."""
 
@@ -290,3 +295,20 @@ def test_an_error_without_words():
         pb.train_ordinary(Bare(), data, epochs=1)
     with pytest.raises(InvalidInput, match="shape.*RuntimeError"):
         pb.fit(pb.stochastic(Bare()), data, epochs=1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.Flatten(), nn.Linear(12, 2)),
+        nn.Sequential(nn.Flatten(), *[m for _ in range(60) for m in (nn.Linear(12, 12), nn.Tanh())], nn.Linear(12, 2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(12, 12), AlwaysDropped(), nn.Linear(12, 2)),
+    ],
+    ids=["fast paths", "deep and steep", "random"],
+)
+def test_what_a_batchnorm_may_follow_is_trained(model):
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if len(model) > 100 and name.endswith("weight"):
+                nn.init.orthogonal_(parameter, 3.0)
+    pb.train_ordinary(model, (torch.randn(20, 3, 4), torch.arange(20) % 2), epochs=1, rate=0.01)

@@ -36,10 +36,10 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
         raise InvalidInput(
             "the prior was trained on some of these data: certify on the other part of pacbayes.split(), the bound data"
         )
-    if data.overlaps(*net.tested_before_catoni.values()):
+    if data.overlaps(*net.seen_before_catoni.values()):
         raise InvalidInput(
-            "test_error had looked at some of these data before C was fixed: one that was chosen by it is not paid "
-            "for. Begin again with the prior, and choose C by prior data that were held back"
+            "a bound or an error on some of these data was computed before C was fixed, for this network or a copy: "
+            "a C chosen by it is not paid for. Begin again with the prior, and choose C by prior data held back"
         )
     for words in doubts(seen, data):
         warnings.warn(words, stacklevel=3)
@@ -47,7 +47,7 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     # As many as a count takes at a time: some models mix examples up only where there are many.
     many = data.x[: chunk_size(net, data.x, per_example_weights=False)].to(net.mean.device)
     refuse_what_mixes_examples(net, many, min(8, len(many)))
-    net.looks.bounded = True
+    net.looks.note(data)
 
 
 def doubts(prior_data: Sequence[Data | Trace], data: Data) -> list[str]:

@@ -211,8 +211,7 @@ def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int =
     seed, draws = chosen_seed(seed), plain(draws)
     check_draws(draws)
     data = as_data(data, classes=net.classes)
-    if not net.looks.bounded:  # else it is too late to choose by this
-        net.looks.tested_on[data.fingerprint()] = data.trace
+    net.looks.note(data)
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
         data, head = features(net, data)
         assert isinstance(head, StochasticNetwork)

@@ -133,7 +133,9 @@ def _table(values: Any) -> np.ndarray:
 def _labels(values: Any) -> np.ndarray:
     labels = _numbers(values, "y")
     if labels.ndim != 1:
-        remedy = "argmax(1)" if labels.ndim == 2 and labels.shape[1] > 1 else "ravel()"
-        raise InvalidInput(f"y must hold one label an example, shape [m], not {list(labels.shape)}: take y.{remedy}")
+        remedy = ""
+        if labels.ndim == 2:
+            remedy = f": take y.{'argmax(1)' if labels.shape[1] > 1 else 'ravel()'}"
+        raise InvalidInput(f"y must hold one label an example, shape [m], not {list(labels.shape)}{remedy}")
     # In half precision even the comparison with a limit overflows.
     return labels.astype(np.float64) if labels.dtype.kind == "f" else labels

@@ -94,7 +94,7 @@ def find_images(path: Path, side: str = "", part: str = "train") -> Images:
     parted = train.is_dir()
     if part == "test" and not (parted and test.is_dir()):
         raise MissingData(f"{path}: has no test part: there are no subfolders train and test")
-    files = _files(train if parted else path)
+    files = _files(train if parted else path, every_class=True)
     names = class_order(name for name, _ in files)
     chosen = _files(test) if part == "test" else files
     with faults_of(path):
@@ -103,7 +103,7 @@ def find_images(path: Path, side: str = "", part: str = "train") -> Images:
         return Images(paths, labels, names, _common_shape(paths, int(side or 0)))
 
 
-def _files(folder: Path) -> list[tuple[str, Path]]:
+def _files(folder: Path, *, every_class: bool = False) -> list[tuple[str, Path]]:
     """(class, image) in one order on every machine; hidden files are left out."""
     found, empty = [], []
     for below in _visible(folder):
@@ -117,7 +117,7 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
             found.append((below.name, file))
     if not found:
         raise DataError(f"{folder}: there are no images in it; training needs a folder for each class")
-    if empty:
+    if empty and every_class:
         raise DataError(f"{empty[0]}: a class without images; fill the folder, or take it away")
     return found
 

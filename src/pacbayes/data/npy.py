@@ -39,8 +39,9 @@ def read_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np
         raise DataError(f"{what} is not of plain numbers (.npy version {version[0]}.{version[1]})")
     shape, fortran, dtype = _HEADER_READERS[version](stream)
     if dtype.kind not in "biuf":
-        remedy = ": number the classes 0, 1, ..., or take a .csv file, where they may be words"
-        raise DataError(f"{what} must hold real numbers, not {dtype}{remedy * (dtype.kind in 'USO')}")
+        words = dtype.kind in "US" or (dtype.kind == "O" and what.startswith("array y"))
+        remedy = ": number the classes 0, 1, ..., or take a .csv file, where they may be words" if words else ""
+        raise DataError(f"{what} must hold real numbers, not {dtype}{remedy}")
     return shape, fortran, dtype
 
 

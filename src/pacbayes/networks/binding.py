@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pacbayes.networks import conversion
@@ -89,25 +92,37 @@ class Binding:
     @contextmanager
     def as_it_was(self, means: Callable[[int], Tensor]) -> Iterator[nn.Module]:
         """The model that was given, with its own layers, and parameters of these values."""
-        model = self.model
-        places = [(slot, [(rule.original, kind)]) for rule in self.rules for kind, slot in rule.slots()]
-        for slot, where in [*places, *((free.slot, list(free.places)) for free in self.free)]:
-            parameter = nn.Parameter(means(slot).detach().clone())
-            for module, kind in where:
-                setattr(module, kind, parameter)
-        for rule in self.rules:
-            model = conversion.replaced(model, "" if rule.layer is model else rule.layer.name, rule.original.eval())
+        originals = [rule.original for rule in self.rules]
+        of_rules = [(rule.original, kind, slot) for rule in self.rules for kind, slot in rule.slots()]
+        before = [getattr(layer, kind) for layer, kind, _ in of_rules]
+        places = [(slot, ((layer, kind),)) for layer, kind, slot in of_rules]
+        ours: set[int] = set()
         try:
-            yield model
+            for slot, where in [*places, *((free.slot, free.places) for free in self.free)]:
+                parameter = nn.Parameter(means(slot).detach().clone())
+                ours.add(id(parameter))
+                for module, kind in where:
+                    setattr(module, kind, parameter)
+            originals[-1].forward = partial(_in_full_precision, originals[-1])
+            yield self._with(originals)
         finally:
-            for rule in self.rules:
-                model = conversion.replaced(model, "" if rule.original is model else rule.layer.name, rule.layer)
-                for kind, _ in rule.slots():
-                    setattr(rule.original, kind, None)
+            vars(originals[-1]).pop("forward", None)
+            # Also where the model has put one of them into another place.
+            for module in self._with([rule.layer for rule in self.rules]).modules():
+                for kind in [kind for kind, p in module._parameters.items() if id(p) in ours]:
+                    del module._parameters[kind]
+            for (layer, kind, _), value in zip(of_rules, before, strict=True):
+                setattr(layer, kind, value)
             for free in self.free:
-                for module, kind in free.places:
-                    delattr(module, kind)
                 free.put(None)
+
+    def _with(self, layers: list[nn.Module]) -> nn.Module:
+        """The model with these layers in the places of the rules."""
+        if self.model is self.rules[-1].layer:
+            return layers[-1]
+        for rule, layer in zip(self.rules, layers, strict=True):
+            conversion.replaced(self.model, rule.layer.name, layer.eval())
+        return self.model
 
     def bind(self, draw: Draw, moments: Callable[[int], Moments]) -> None:
         """Weights for one pass; those without a rule are drawn here, once for the whole batch."""
@@ -123,3 +138,10 @@ class Binding:
             rule.layer.unbind()
         for free in self.free:
             free.put(None)
+
+
+def _in_full_precision(layer: nn.Module, x: Tensor) -> Tensor:
+    """The last layer as it is computed here, whatever the layers before it use."""
+    assert isinstance(layer, nn.Linear)
+    with torch.autocast(x.device.type, enabled=False):
+        return F.linear(x.to(layer.weight.dtype), layer.weight, layer.bias)

@@ -137,7 +137,7 @@ def _head_network(net: StochasticNetwork) -> StochasticNetwork:
     for name in ("mean", "rho", "prior_mean", "prior_rho"):
         getattr(head, name).copy_(getattr(net, name))
     head.objective, head.trained_on, head.prior_trained_on = net.objective, net.trained_on, net.prior_trained_on
-    for name in ("catoni", "single_draws", "looks", "tested_before_catoni"):
+    for name in ("catoni", "single_draws", "looks", "seen_before_catoni"):
         setattr(head, name, getattr(net, name))
     head.note_fixed()
     return head

@@ -28,7 +28,7 @@ _NUMBERS = (float, complex, np.inexact)
 _PLAIN = (str, bytes, int, type(None), type, ModuleType)
 
 
-def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor | complex]]:
     """Tensors, arrays and fractions that a model holds, but not as its parameters or buffers, each with a name.
 
     In attributes of classes of one's own and of their objects, in lists, dicts and objects that are no modules, in
@@ -41,8 +41,8 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     )
     while waiting:
         name, value = waiting.popleft()
-        if isinstance(value, _NUMBERS):  # each place by itself: equal ones may be one object
-            yield name, torch.tensor(complex(value), dtype=torch.complex128)
+        if isinstance(value, _NUMBERS):
+            yield name, complex(value)
             continue
         if id(value) in seen:
             continue
@@ -54,8 +54,11 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         elif isinstance(value, bytearray | array):
             yield name, torch.frombuffer(bytearray(memoryview(value).cast("B")), dtype=torch.uint8).clone()
         else:
-            inside = [(f"{name}.{key}", part) for key, part in _inside(value) if not isinstance(part, _PLAIN)]
-            waiting.extend(inside)
+            for key, part in _inside(value):
+                if isinstance(part, _NUMBERS):  # there may be millions
+                    yield f"{name}.{key}", complex(part)
+                elif not isinstance(part, _PLAIN):
+                    waiting.append((f"{name}.{key}", part))
         if len(seen) + len(waiting) > _MOST_OBJECTS:
             raise UnsupportedModel(f"the model holds more than {_MOST_OBJECTS} objects, too many to look into: {name}")
 
@@ -73,8 +76,7 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
             own = {f"class.{key}": inside for key, inside in vars(kind).items() if key not in _OF_CLASSES} | own
     found = [(key, inside) for key, inside in own.items() if key not in _OF_MODULES and not isinstance(inside, _PLAIN)]
     if package == "torch":
-        computed = (Tensor, *_NUMBERS)
-        return [(k, v) for k, v in found if not isinstance(v, computed) and not k.startswith("_flat_weight")]
+        return [(k, v) for k, v in found if not isinstance(v, Tensor) and not k.startswith("_flat_weight")]
     return found
 
 
@@ -88,7 +90,9 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
         return list(vars(value).items())
     if isinstance(value, dict):
         return [(str(key), inside) for key, inside in value.items()]
-    if isinstance(value, list | tuple | deque | set | frozenset):
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)  # else their order is another in each process
+    if isinstance(value, list | tuple | deque):
         return [(str(place), inside) for place, inside in enumerate(value)]
     if isinstance(value, nn.Module):
         return [*value.named_parameters(), *value.named_buffers(), *value.named_children(), *_attributes(value)]
@@ -111,8 +115,10 @@ def _content(cell: CellType) -> Any:
         return None  # nothing yet
 
 
-def digest(tensor: Tensor) -> str:
-    """SHA-256 of a tensor's kind, shape and numbers."""
+def digest(tensor: Tensor | complex) -> str:
+    """SHA-256 of a tensor's kind, shape and numbers; a number as it is written."""
+    if not isinstance(tensor, Tensor):
+        return repr(tensor)
     kind = f"{tensor.dtype} {tuple(tensor.shape)} {tensor.layout}"
     if tensor.is_meta:
         return kind

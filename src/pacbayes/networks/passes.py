@@ -120,7 +120,7 @@ class Passes:
         hidden, zeros = self.binding.rules[:-1], moments(0).mean.new_zeros
         try:
             calls = self._watch(x, Draw("mean", zeros), moments)
-        except (AttributeError, TypeError):
+        except (AttributeError, TypeError, StopIteration):
             for rule in hidden:
                 self.binding.give_up(rule)
             hidden = []
@@ -128,6 +128,11 @@ class Passes:
                 calls = self._watch(x, Draw("mean", zeros), moments)
             except UnsupportedModel:  # a TypeError too, with words of its own
                 raise
+            except StopIteration as error:
+                raise UnsupportedModel(
+                    "the model asks for its own parameters, next(self.parameters()), and it has none: they are drawn. "
+                    "Take device and dtype of the inputs, or of a buffer"
+                ) from error
             except TypeError as error:
                 raise UnsupportedModel(
                     f"the model fails where its last Linear is drawn: {error}. Call that layer with its input alone, "

@@ -149,9 +149,9 @@ def refuse_a_change(net: StochasticNetwork) -> None:
     """Refuse what is fixed and yet not what it was when the prior was frozen."""
     if (name := net.fixed_part_changed()) is not None:
         raise UnsupportedModel(
-            f"{name}, a buffer, a frozen weight or another tensor that the model holds, has changed since the prior "
-            "was frozen: what it learnt is outside the KL, and there is no valid certificate. If a first pass computes "
-            "and keeps it, run the model once before pacbayes.stochastic()"
+            f"{name}, a buffer, a frozen weight, another tensor or number that the model holds, has changed since the "
+            "prior was frozen: what it learnt is outside the KL, and there is no valid certificate. If a first pass "
+            "computes and keeps it, run the model once before pacbayes.stochastic(); a log or a time has no place in it"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,20 +50,21 @@ def _same(one: Data | Trace, other: Data | Trace) -> bool:
     """Whether two are the same, also where a pair (x, y) was made into new data each time, if they are in memory."""
     if one is other or not (isinstance(one, Data) and isinstance(other, Data)) or len(one) != len(other):
         return one is other
-    return isinstance(one.x, Tensor) and isinstance(other.x, Tensor) and one.fingerprint() == other.fingerprint()
+    plain = all(isinstance(data.x, Tensor) and data.source is None for data in (one, other))
+    return plain and one.fingerprint() == other.fingerprint()
 
 
-@dataclass
-class Looks:
-    """What has been seen of a network on data: a C of Catoni's bound that was chosen by it is not paid for."""
+class Looks(dict[str, Trace]):
+    """Data on which a bound or an error was computed: a C of Catoni's bound that was chosen by it is not paid for.
 
-    bounded: bool = False
-    """Whether a bound was computed for it."""
-    tested_on: dict[str, Trace] = field(default_factory=dict)
-    """What ``test_error`` has looked at: digests by fingerprint, as a pair (x, y) is made into new data each time."""
+    By fingerprint, as a pair (x, y) is made into new data each time. Copies share it: what they show may choose, too.
+    """
+
+    def note(self, data: Data) -> None:
+        self[data.fingerprint()] = data.trace
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Looks:
-        return self  # what a copy shows may choose for the original
+        return self
 
 
 def remember_data(model: nn.Module, seen: Iterable[Data | Trace]) -> None:

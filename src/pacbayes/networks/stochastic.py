@@ -179,7 +179,7 @@ class StochasticNetwork(nn.Module):
     @torch.no_grad()
     def _freeze(self) -> None:
         self.catoni: tuple[float, ...] = CATONI_GRID
-        self.tested_before_catoni: dict[str, Trace] = {}
+        self.seen_before_catoni: dict[str, Trace] = {}
         self.prior_mean.copy_(self.mean)
         self.prior_rho.copy_(self.rho)
         self.prior_trained_on = Seen(self.trained_on)
@@ -191,18 +191,17 @@ class StochasticNetwork(nn.Module):
 
         One that suits (see :func:`pacbayes.bounds.catoni_parameter`) costs nothing, several their logarithm. Without
         this they are ``CATONI_GRID``. They must not depend on the bound data, so training since
-        :meth:`freeze_prior` is refused, and later a certificate on data that :func:`pacbayes.test_error` saw before.
+        :meth:`freeze_prior` is refused, and later a certificate on data for which a bound, or
+        :func:`pacbayes.test_error`, was computed before.
         """
         values = check_catoni(values)
         moved = not (torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho))
         named = len(self.trained_on.without(OF_A_LOOP))  # a loop that has moved nothing may have looked only
         if moved or named > len(self.prior_trained_on):
             raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
-        if self.looks.bounded:
-            raise InvalidInput("C must be fixed before a bound is computed: one that was chosen by it is not paid for")
         self.catoni = values
         # They may have chosen it, and only certify() knows whether they are bound data.
-        self.tested_before_catoni = dict(self.looks.tested_on)
+        self.seen_before_catoni = dict(self.looks)
 
     def prior_network(self) -> StochasticNetwork:
         """A copy whose posterior is the prior: the network before posterior training."""
