@@ -29,7 +29,8 @@ _ROUND_UP = 1 + 2**-50
 
 # Gradients are evaluated no closer than this to the ends where the true ones are infinite (q = 0, c = 0).
 _GRADIENT_FLOOR = 1e-30
-_TINY = 1e-307
+# Its reciprocal is still in the range where log1p is right in every build of PyTorch: some give inf beyond 1e307.
+_TINY = 1e-300
 
 
 def x_minus_log1p(x: Tensor) -> Tensor:
