@@ -94,8 +94,10 @@ def check_out(out: Path | None, *taken: Path) -> None:
     places, folder = [place.resolve() for place in taken], out.resolve().parent
     if out.resolve() in places:
         raise InvalidInput(f"--out {out} would replace the data: name another file")
-    if folder in places or RunFolder(folder).config_file.is_file():
+    if RunFolder(folder).config_file.is_file():
         raise InvalidInput(f"--out {out} lies in the folder of a run, where only the run's own files may: name another")
+    if folder in places:
+        raise InvalidInput(f"--out {out} lies in a folder that is read, and would look like a part of it: name another")
 
 
 def tell(text: str) -> None:

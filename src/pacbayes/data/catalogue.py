@@ -105,7 +105,9 @@ def load_inputs(
         return read_csv_inputs(path, detail, features)
     if kind == "npy":
         return read_npy_inputs(path)
-    return load(name, "train" if kind else "test", folder=folder).x
+    if kind == "images":
+        return read_image_folder(path, detail, every_class=False).x
+    return load(name, "test", folder=folder).x
 
 
 def _own(name: str) -> tuple[str, Path, str] | None:

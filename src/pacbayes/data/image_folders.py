@@ -42,9 +42,9 @@ class Images:
         return x
 
 
-def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
+def read_image_folder(path: Path, side: str = "", part: str = "train", *, every_class: bool = True) -> Data:
     """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as ``find_images``, all in memory."""
-    images = find_images(path, side, part)
+    images = find_images(path, side, part, every_class=every_class)
     with faults_of(path):
         _check_memory(len(images), images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
         x = torch.from_numpy(images.read(slice(None)))
@@ -82,11 +82,12 @@ def _check_memory(images: int, shape: tuple[int, int, int], remedy: str) -> None
         raise DataError(f"{size} would take more than {MAX_BYTES} bytes: {remedy}")
 
 
-def find_images(path: Path, side: str = "", part: str = "train") -> Images:
+def find_images(path: Path, side: str = "", part: str = "train", *, every_class: bool = True) -> Images:
     """The images of a folder; they have one channel where all of them are grey.
 
     side: all are scaled to this many pixels each way; without it they must be of one size. Where the folder has a
-    subfolder ``train``, the classes are below that and, of the test part, below ``test``.
+    subfolder ``train``, the classes are below that and, of the test part, below ``test``. every_class: whether a class
+    of which there is no image is an error.
     """
     if side and not (side.isascii() and side.isdigit() and 1 <= int(side[:9]) <= MAX_SIDE):
         raise InvalidInput(f"{path}: a side has 1 to {MAX_SIDE} pixels, not {side!r}: write photos#64")
@@ -94,7 +95,7 @@ def find_images(path: Path, side: str = "", part: str = "train") -> Images:
     parted = train.is_dir()
     if part == "test" and not (parted and test.is_dir()):
         raise MissingData(f"{path}: has no test part: there are no subfolders train and test")
-    files = _files(train if parted else path, every_class=True)
+    files = _files(train if parted else path, every_class=every_class)
     names = class_order(name for name, _ in files)
     chosen = _files(test) if part == "test" else files
     with faults_of(path):

@@ -132,7 +132,10 @@ def with_batchnorm(model: nn.Module, eps: float = 1e-5) -> nn.Module:
     """The model with a BatchNorm after every Linear and Conv but the output layer, frozen and tied ones; in place."""
     output, uses = output_name(model), uses_of_parameters(model)
     for name, layer in list(model.named_modules()):
-        if type(layer) in _NORM_AFTER and name != output and layer.weight.requires_grad and uses[id(layer.weight)] == 1:
+        own = list(layer.parameters(recurse=False))
+        free = all(p.requires_grad and uses[id(p)] == 1 for p in own)
+        if type(layer) in _NORM_AFTER and name != output and free:
+            assert isinstance(layer.weight, Tensor)
             norm = _NORM_AFTER[type(layer)](len(layer.weight), eps=eps).to(layer.weight)
             model = replaced(model, name, _Normalised(layer, norm))
     return model

@@ -53,9 +53,11 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor | complex]]:
             yield name, torch.from_numpy(np.ascontiguousarray(value).reshape(-1).view(np.uint8).copy())
         elif isinstance(value, bytearray | array):
             yield name, torch.frombuffer(bytearray(memoryview(value).cast("B")), dtype=torch.uint8).clone()
+        elif isinstance(value, list | tuple | deque) and value and all(type(part) is float for part in value):
+            yield f"{name}.numbers", torch.tensor(value, dtype=torch.float64)  # there may be millions
         else:
             for key, part in _inside(value):
-                if isinstance(part, _NUMBERS):  # there may be millions
+                if isinstance(part, _NUMBERS):
                     yield f"{name}.{key}", complex(part)
                 elif not isinstance(part, _PLAIN):
                     waiting.append((f"{name}.{key}", part))

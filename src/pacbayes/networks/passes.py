@@ -18,7 +18,7 @@ from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
 from pacbayes.networks.layers import Draw, Moments
 from pacbayes.networks.normals import Counted, Rows, Seeded, Tape, normals_like, of_examples
-from pacbayes.networks.precision import full_precision
+from pacbayes.networks.precision import fullest_precision
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
 # How many weights may be drawn at a time for examples that pass one by one; each takes about four numbers of memory.
@@ -133,6 +133,13 @@ class Passes:
                     "the model asks for its own parameters, next(self.parameters()), and it has none: they are drawn. "
                     "Take device and dtype of the inputs, or of a buffer"
                 ) from error
+            except AttributeError as error:
+                if not isinstance(error.obj, Moments):
+                    raise
+                raise UnsupportedModel(
+                    f"the model asks for the {error.name} of its last Linear's weight, which is drawn: take device and "
+                    "dtype of the inputs, or of a buffer"
+                ) from error
             except TypeError as error:
                 raise UnsupportedModel(
                     f"the model fails where its last Linear is drawn: {error}. Call that layer with its input alone, "
@@ -176,7 +183,9 @@ class Passes:
         def ours() -> Tensor:
             return self._together(x, Draw("mean", like.new_zeros), drawn, conditional=False)[0]
 
-        with full_precision(), no_fast_paths() if self._has_fast_paths else nullcontext():
+        if torch.is_autocast_enabled(x.device.type) and x.is_floating_point():
+            x = x.to(like.dtype)  # which autocast would see to
+        with fullest_precision(), no_fast_paths() if self._has_fast_paths else nullcontext():
             out = ours()
             with self.binding.as_it_was(lambda slot: drawn(slot).mean) as model:
                 theirs = model(x)

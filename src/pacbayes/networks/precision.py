@@ -16,8 +16,7 @@ def full_precision() -> Iterator[None]:
     """For numbers that others compute again: no rounding to TF32 or bf16, and no kernels picked by luck."""
     now = _cudnn()
     with ExitStack() as stack:
-        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-            stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(_no_autocast())
         if getattr(torch.backends, "fp32_precision", "none") != "none":
             raise InvalidInput(
                 "torch.backends.fp32_precision is set, which does not go with cuDNN's own settings: set it back to "
@@ -25,6 +24,25 @@ def full_precision() -> Iterator[None]:
             )
         stack.enter_context(now.flags(enabled=now.enabled, benchmark=False, deterministic=True, allow_tf32=False))
         stack.enter_context(products("highest"))
+        yield
+
+
+@contextmanager
+def fullest_precision() -> Iterator[None]:
+    """:func:`full_precision`, for numbers that are only looked at: settings that do not go with it are left alone."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(full_precision())
+        except InvalidInput:
+            stack.enter_context(_no_autocast())
+        yield
+
+
+@contextmanager
+def _no_autocast() -> Iterator[None]:
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            stack.enter_context(torch.autocast(device, enabled=False))
         yield
 
 

@@ -192,13 +192,16 @@ class StochasticNetwork(nn.Module):
         One that suits (see :func:`pacbayes.bounds.catoni_parameter`) costs nothing, several their logarithm. Without
         this they are ``CATONI_GRID``. They must not depend on the bound data, so training since
         :meth:`freeze_prior` is refused, and later a certificate on data for which a bound, or
-        :func:`pacbayes.test_error`, was computed before.
+        :func:`pacbayes.test_error`, was computed before, of this network or a copy.
         """
         values = check_catoni(values)
         moved = not (torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho))
         named = len(self.trained_on.without(OF_A_LOOP))  # a loop that has moved nothing may have looked only
         if moved or named > len(self.prior_trained_on):
             raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
+        self._take_catoni(values)
+
+    def _take_catoni(self, values: tuple[float, ...]) -> None:
         self.catoni = values
         # They may have chosen it, and only certify() knows whether they are bound data.
         self.seen_before_catoni = dict(self.looks)
@@ -355,7 +358,8 @@ class StochasticNetwork(nn.Module):
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
         if which == "prior":
             self.note_fixed()
-            self.catoni = values
+            if values != self.catoni:
+                self._take_catoni(values)
             if any(not torch.equal(tensors[name], old) for name, old in expected.items()):
                 self.prior_trained_on = Seen(self.trained_on)  # it may be a posterior of theirs
 

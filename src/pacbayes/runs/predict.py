@@ -56,7 +56,7 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
         shape = tuple(record["shape"])
         if side and [side, side] != [str(n) for n in shape[1:]]:
             raise InvalidInput(f"the network takes examples of shape {list(shape)}: {side} pixels each way are others")
-        found = files or find_images(expanded(place), side or trained_side).files
+        found = files or find_images(expanded(place), side or trained_side, every_class=False).files
         images = read_images(found, shape, resize=bool(side or trained_side), scaling=scaling or IMAGES)
         return images, [file.name if files else file.relative_to(expanded(place)).as_posix() for file in found]
     inputs = load_inputs(name, folder=config.data_folder or None, features=record.get("feature_names", ()))

@@ -123,6 +123,7 @@ def fitting(
     check_fit(net, data, settings)
     net.objective = settings.name
     net.trained_on.note(data)
+    net.looks.note(data)  # its history shows bounds
     stage = Stage(net, data, settings)
     engine = engine_for(stage)
     epochs: list[Epoch] = []
