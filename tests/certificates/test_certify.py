@@ -408,12 +408,20 @@ def test_copies_are_pointed_out():
         certify(net, (x[:40].repeat(10, 1), y[:40].repeat(10)), draws=50)
 
 
-def test_the_constant_of_catonis_bound_is_not_chosen_by_what_a_copy_shows():
+@pytest.mark.parametrize(
+    "shown", [lambda net, data: fit(net, data, epochs=1), lambda net, data: certify(net, data, draws=50)]
+)
+@pytest.mark.parametrize("loaded", [False, True])
+def test_the_constant_of_catonis_bound_is_not_chosen_by_what_a_copy_shows(shown, loaded):
+    """Neither by the history of its training nor by its certificate; nor does one that is loaded come without that."""
     net, data = stochastic(nn.Linear(5, 2), 0.1), (torch.randn(60, 5), torch.arange(60) % 2)
-    tried = copy.deepcopy(net)
-    fit(tried, data, epochs=1)
-    certify(tried, data, draws=50)
-    net.fix_catoni(1.0)
+    shown(copy.deepcopy(net), data)
+    if loaded:
+        other = stochastic(nn.Linear(5, 2), 0.1)
+        other.fix_catoni(1.0)
+        net.load_state(other.state("prior"), "prior")
+    else:
+        net.fix_catoni(1.0)
     with pytest.raises(InvalidInput, match="was computed before C was fixed"):
         certify(net, data, draws=50, bound="catoni")
 

@@ -708,6 +708,16 @@ def test_numbers_of_pytorchs_own_layers_count():
         certify(net, noise(), draws=10)
 
 
+def test_numbers_may_be_millions():
+    """As many as would be too many objects; and a change of one of them is seen."""
+    model = nn.Sequential(nn.Linear(4, 2))
+    model.table = [0.5] * 1_500_000
+    net = stochastic(model, 0.01)
+    assert net.fixed_part_changed() is None
+    net.model.table[-1] = 0.6
+    assert "table" in net.fixed_part_changed()
+
+
 def test_a_set_has_one_order():
     """Whatever the hashes of its words are: each process has its own."""
     model = nn.Linear(4, 2)

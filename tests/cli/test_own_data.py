@@ -142,6 +142,8 @@ def test_a_folder_of_images(pacbayes_main, tmp_path, tiny):
     assert "dark 50.0 %, light 50.0 %" in result.out
     predicted = pacbayes_main("predict", run, f"{data}#4")
     assert predicted.status == 0 and len(predicted.out.splitlines()) == 41
+    refused = pacbayes_main("predict", run, f"{data}#4", "--out", data / "labels.csv")
+    assert refused.status == 1 and "lies in a folder that is read" in refused.err and not (data / "labels.csv").exists()
 
 
 def test_images_stored_as_arrays(pacbayes_main, tmp_path, tiny):

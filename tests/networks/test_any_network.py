@@ -439,6 +439,20 @@ def test_a_model_that_asks_for_its_parameters_is_told_so():
         stochastic(model, 0.01)(torch.zeros(2, 4))
 
 
+def test_a_model_that_asks_its_last_weight_for_a_device_is_told_so():
+    model = Way(lambda net, x: net.out(net.body(x.to(net.out.weight.device))), **linears())
+    with pytest.raises(UnsupportedModel, match="asks for the device of its last Linear's weight"):
+        stochastic(model, 0.01)(torch.zeros(2, 4))
+
+
+def test_inputs_of_other_digits_pass_where_autocast_sees_to_them():
+    net = stochastic(Way(lambda net, x: net.out(net.body(x)), **linears()), 1e-3)
+    x = torch.randn(5, 4, generator=seeded(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        net(x.bfloat16())
+    assert net.drawn_by_rules
+
+
 def test_what_follows_the_last_layer_is_said_without_other_advice():
     with pytest.raises(UnsupportedModel, match="with nothing after it") as refused:
         stochastic(Way(lambda net, x: net.out(net.body(x)).softmax(1), **linears()), 0.01)(torch.zeros(2, 4))

@@ -614,6 +614,7 @@ def test_settings_that_pytorch_cannot_put_back_are_named():
     before = conv.fp32_precision
     conv.fp32_precision = "ieee"
     try:
+        assert net(torch.randn(5, 3)).shape == (5, 2)  # a pass is not a count
         with pytest.raises(InvalidInput, match=r"cudnn\.conv\.fp32_precision"):
             pb.certify(net, (torch.randn(20, 3), torch.arange(20) % 2), draws=20)
     finally:

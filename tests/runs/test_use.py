@@ -14,7 +14,7 @@ from PIL import Image
 
 from pacbayes.bounds import clopper_pearson_upper
 from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
-from pacbayes.data import image_folders, load, store
+from pacbayes.data import image_folders, load, load_inputs, store
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.networks import memory
@@ -307,6 +307,11 @@ def test_images_need_no_folders_to_be_predicted(tiny, tmp_path, monkeypatch):
     # Stored as numbers they are the same data.
     store(f"{tmp_path / 'photos'}#6", tmp_path / "stored")
     assert scaled.data(str(tmp_path / "stored")).bound.shape == (3, 6, 6)
+    # New ones need not be of every class.
+    (tmp_path / "some" / "b").mkdir(parents=True)
+    shutil.copytree(tmp_path / "photos" / "a", tmp_path / "some" / "a")
+    assert inputs_for(scaled, str(tmp_path / "some"))[0].shape == (30, 3, 6, 6)
+    assert load_inputs(str(tmp_path / "some")).shape == (30, 3, 8, 8)
     for name in ("Thumbs.db", ".hidden"):
         (new / name).write_bytes(b"")
     assert len(inputs_for(scaled, str(new))[1]) == 3

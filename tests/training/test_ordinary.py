@@ -235,12 +235,14 @@ class Positions(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.frozen, self.tied = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 5)
+        self.shifted = nn.Linear(5, 5)
         self.frozen.requires_grad_(False)
+        self.shifted.bias.requires_grad_(False)
         self.other, self.last = nn.Linear(5, 5), nn.Linear(25, 3)
         self.other.weight = self.tied.weight
 
     def forward(self, x):
-        x = self.tied(self.frozen(torch.relu(self.first(x))))
+        x = self.tied(self.shifted(self.frozen(torch.relu(self.first(x)))))
         return self.last(torch.relu(self.other(x)).flatten(1))
 
 
@@ -257,6 +259,7 @@ def test_batchnorm_is_of_features_and_leaves_frozen_and_tied_layers_alone():
     folded = without_batchnorm(model)
     assert torch.allclose(folded(x), expected, atol=1e-5)
     assert torch.equal(folded.frozen.weight, plain.frozen.weight) and torch.equal(folded.tied.weight, plain.tied.weight)
+    assert torch.equal(folded.shifted.bias, plain.shifted.bias)
 
 
 @pytest.mark.parametrize(

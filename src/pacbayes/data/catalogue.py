@@ -16,7 +16,7 @@ from pacbayes.data.dataset import Data
 from pacbayes.data.download import download as fetch
 from pacbayes.data.download import unpack
 from pacbayes.data.folders import ENVIRONMENT_VARIABLE, cache_folder, data_folders, expanded, find_file, parted
-from pacbayes.data.image_folders import read_image_folder
+from pacbayes.data.image_folders import find_images, read_image_folder, read_images
 from pacbayes.data.npy_folders import is_npy_folder, read_npy_folder, read_npy_inputs
 from pacbayes.data.npz import read_npz, read_npz_inputs
 from pacbayes.data.pixels import Pixels
@@ -106,7 +106,8 @@ def load_inputs(
     if kind == "npy":
         return read_npy_inputs(path)
     if kind == "images":
-        return read_image_folder(path, detail, every_class=False).x
+        images = find_images(path, detail, every_class=False)
+        return read_images(images.files, images.shape, resize=bool(detail))
     return load(name, "test", folder=folder).x
 
 

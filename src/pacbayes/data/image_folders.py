@@ -42,9 +42,9 @@ class Images:
         return x
 
 
-def read_image_folder(path: Path, side: str = "", part: str = "train", *, every_class: bool = True) -> Data:
+def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as ``find_images``, all in memory."""
-    images = find_images(path, side, part, every_class=every_class)
+    images = find_images(path, side, part)
     with faults_of(path):
         _check_memory(len(images), images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
         x = torch.from_numpy(images.read(slice(None)))
