@@ -76,7 +76,7 @@ class Endless(IterableDataset):
     ("dataset", "words"),
     [
         (Items([]), "no examples"),
-        (Items([(X[0], 0), (X[1][:5], 1)]), r"item 1 has shape \[5\], and item 0 \[6\]"),
+        (Items([(X[0], 0), (X[1][:5], 1)]), r"item 1 of the dataset has shape \[5\], and item 0 \[6\]"),
         (Items([X[0]]), "item 0 of the dataset is not a pair"),
         (Items([(Image.new("L", (2, 2)), 0)]), "input of item 0 is a Image, not numbers: give the dataset a"),
         (Items([(X[0], "ash")]), "the label of item 0 is a str"),
@@ -120,7 +120,7 @@ class Splits(dict):
     [
         (Columns({"x": [1.0]}), "the columns are x"),
         (Columns({"text": ["good", "bad"], "label": [1, 0]}), "column 'text' holds str, not numbers: embed"),
-        (Columns({"x": [X[0], X[0][:2]], "label": [0, 1]}), "holds shapes"),
+        (Columns({"x": [X[0], X[0][:2]], "label": [0, 1]}), r"item 1 of column 'x' has shape"),
         (Columns({"x": list(X), "z": list(X), "label": Y}), "remove_columns: x, z"),
         (Columns({"label": [0, 1]}), "inputs must be one column"),
         (Splits(train=1, test=2), "choose one, 'train' or 'test'"),

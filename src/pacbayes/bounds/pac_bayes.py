@@ -68,7 +68,7 @@ def quad(risk: Value, penalty: Value) -> Value:
 
 
 def lbd(risk: Value, penalty: Value, lam: Value | float | None = None) -> Value:
-    """B4: ``(risk + penalty/lam)/(1 - lam/2)`` for lam in (0, 1); the best lam if none is given."""
+    """B4: ``(risk + penalty/lam)/(1 - lam/2)`` for lam in (0, 1]; the best lam if none is given."""
     lam = best_lambda(risk, penalty) if lam is None else lam
     if not isinstance(lam, Tensor) and not 0 < lam <= 1:
         raise InvalidInput(f"lambda must lie in (0, 1], and is {lam}")

@@ -1,11 +1,12 @@
 """Datasets of other libraries, known by their shape and not by import: torch's, and those of Hugging Face."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from pacbayes.data.scaling import scaled
 from pacbayes.errors import InvalidInput
@@ -23,7 +24,7 @@ def arrays_of(dataset: Any) -> Arrays | None:
         raise InvalidInput(f"this is a set of splits: choose one, {' or '.join(map(repr, dataset))}")
     if hasattr(dataset, "column_names") and hasattr(dataset, "features"):
         return _from_columns(dataset)
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and _is_torch_dataset(dataset):
+    if _has_items(dataset):
         found = _from_items(dataset)
         kept = (_array(one, "an input").astype(np.float32) for one in found[0][:3])
         again = (_array(dataset[i][0], "an input").astype(np.float32) for i in range(min(3, len(dataset))))
@@ -35,7 +36,7 @@ def arrays_of(dataset: Any) -> Arrays | None:
                 stacklevel=4,
             )
         return found
-    if _is_torch_dataset(dataset):
+    if isinstance(dataset, Dataset):
         raise InvalidInput(f"{type(dataset).__name__} has no length: a bound needs a fixed set of examples")
     return None
 
@@ -44,48 +45,38 @@ def reader_of(dataset: Any) -> Callable[[int, int], Arrays] | None:
     """What reads the examples from one place to another, so that they need not all be in memory; or None."""
     if hasattr(dataset, "column_names") and hasattr(dataset, "select"):
         return lambda start, stop: _from_columns(dataset.select(range(start, stop)))
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and _is_torch_dataset(dataset):
-        from torch.utils.data import Subset
-
+    if _has_items(dataset):
         return lambda start, stop: _from_items(Subset(dataset, range(start, stop)))
     return None
 
 
-def _is_torch_dataset(value: Any) -> bool:
-    from torch.utils.data import Dataset
-
-    return isinstance(value, Dataset)
+def _has_items(value: Any) -> bool:
+    """Whether it is a dataset of torch whose examples have numbers."""
+    return isinstance(value, Dataset) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
 def _from_items(dataset: Any) -> Arrays:
     """Each item of a torch Dataset, (x, y), read once: a random transformation is frozen as it comes."""
-    from torch.utils.data import TensorDataset
-
     # A subclass may give its items otherwise than it holds them.
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
         return (*dataset.tensors, ())
-    inputs: np.ndarray | None = None
     labels = []
-    for i in range(len(dataset)):
-        item = dataset[i]
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise InvalidInput(f"item {i} of the dataset is not a pair (x, y)")
-        one = _array(item[0], f"the input of item {i}")
-        if inputs is None:
-            inputs = _room(len(dataset), one.shape)
-        if one.shape != inputs.shape[1:]:
-            raise InvalidInput(f"item {i} has shape {list(one.shape)}, and item 0 {list(inputs.shape[1:])}")
-        inputs[i] = one
-        label = _array(item[1], f"the label of item {i}")
-        if label.size != 1:
-            raise InvalidInput(
-                f"the label of item {i} has {label.size} numbers: give the class as one number, such as "
-                "one_hot.argmax()"
-            )
-        labels.append(label.item())
-    if inputs is None:
-        raise InvalidInput("the dataset holds no examples")
-    return inputs, np.array(labels), _names_of(dataset)
+
+    def inputs() -> Iterable[np.ndarray]:
+        for i in range(len(dataset)):
+            item = dataset[i]
+            if not isinstance(item, tuple | list) or len(item) != 2:
+                raise InvalidInput(f"item {i} of the dataset is not a pair (x, y)")
+            label = _array(item[1], f"the label of item {i}")
+            if label.size != 1:
+                raise InvalidInput(
+                    f"the label of item {i} has {label.size} numbers: give the class as one number, such as "
+                    "one_hot.argmax()"
+                )
+            labels.append(label.item())
+            yield _array(item[0], f"the input of item {i}")
+
+    return _filled(len(dataset), inputs(), "the dataset"), np.array(labels), _names_of(dataset)
 
 
 def _array(value: Any, what: str) -> np.ndarray:
@@ -99,13 +90,23 @@ def _array(value: Any, what: str) -> np.ndarray:
     return array
 
 
-def _room(examples: int, shape: tuple[int, ...]) -> np.ndarray:
-    if (size := 4 * examples * int(np.prod(shape, dtype=object))) > MAX_BYTES:
-        raise InvalidInput(
-            f"{examples} examples of shape {list(shape)} take {size} bytes; the limit is {MAX_BYTES}: "
-            "pacbayes.store(dataset, folder) writes them to a folder that is read as needed"
-        )
-    return np.empty((examples, *shape), np.float32)
+def _filled(examples: int, inputs: Iterable[np.ndarray], whose: str) -> np.ndarray:
+    """All inputs in one array."""
+    room: np.ndarray | None = None
+    for i, one in enumerate(inputs):
+        if room is None:
+            if (size := 4 * examples * int(np.prod(one.shape, dtype=object))) > MAX_BYTES:
+                raise InvalidInput(
+                    f"{examples} examples of shape {list(one.shape)} take {size} bytes; the limit is {MAX_BYTES}: "
+                    "pacbayes.store(dataset, folder) writes them to a folder that is read as needed"
+                )
+            room = np.empty((examples, *one.shape), np.float32)
+        if one.shape != room.shape[1:]:
+            raise InvalidInput(f"item {i} of {whose} has shape {list(one.shape)}, and item 0 {list(room.shape[1:])}")
+        room[i] = one
+    if room is None:
+        raise InvalidInput("the dataset holds no examples")
+    return room
 
 
 def _names_of(dataset: Any) -> tuple[str, ...]:
@@ -144,22 +145,19 @@ def _from_columns(dataset: Any) -> Arrays:
 
 def _column(dataset: Any, column: str) -> np.ndarray:
     """Numbers as they are; images scaled as those of a folder are, channels first."""
-    inputs: np.ndarray | None = None
-    for i, value in enumerate(dataset[column]):
-        if getattr(value, "mode", "") in ("P", "PA", "1"):
-            value = value.convert("L" if value.mode == "1" else "RGB")  # numbers of colours, or of bits, are no pixels
-        one = np.asarray(value)
-        if hasattr(value, "getbands") and one.dtype == np.uint8:
-            one = scaled(one[None] if one.ndim == 2 else one.transpose(2, 0, 1))
-        if one.dtype.kind not in "biuf":
-            raise InvalidInput(
-                f"column {column!r} holds {type(value).__name__}, not numbers: embed or encode it, or remove the column"
-            )
-        if inputs is None:
-            inputs = _room(len(dataset), one.shape)
-        if one.shape != inputs.shape[1:]:
-            raise InvalidInput(f"column {column!r} holds shapes {list(inputs.shape[1:])} and {list(one.shape)}")
-        inputs[i] = one
-    if inputs is None:
-        raise InvalidInput("the dataset holds no examples")
-    return inputs
+
+    def inputs() -> Iterable[np.ndarray]:
+        for value in dataset[column]:
+            if getattr(value, "mode", "") in ("P", "PA", "1"):
+                value = value.convert("L" if value.mode == "1" else "RGB")  # numbers of colours, or of bits
+            one = np.asarray(value)
+            if hasattr(value, "getbands") and one.dtype == np.uint8:
+                one = scaled(one[None] if one.ndim == 2 else one.transpose(2, 0, 1))
+            if one.dtype.kind not in "biuf":
+                raise InvalidInput(
+                    f"column {column!r} holds {type(value).__name__}, not numbers: embed or encode it, or remove the "
+                    "column"
+                )
+            yield one
+
+    return _filled(len(dataset), inputs(), f"column {column!r}")

@@ -23,7 +23,7 @@ from pacbayes.runs.data import SplitData, training_data
 from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.history import Chain, chain_start, read_chain, read_epochs
 from pacbayes.runs.networks import new_network, parameters_of
-from pacbayes.runs.weights import bytes_of_weights, checked_weights, read_weights
+from pacbayes.runs.weights import read_weights
 from pacbayes.training import Epoch
 
 # How many folders above a run its data are looked for in.
@@ -227,7 +227,7 @@ class RunFolder:
         content = self.read("single.safetensors")
         if sha256(content) != certificate.single_fingerprint:
             raise RunError(f"{self.weights_file('single')} is not the network that the certificate is for")
-        return checked_weights(content, "single.safetensors")
+        return read_weights(content, "single.safetensors")
 
     def certificate(self) -> Certificate:
         """The certificate; its shape is checked here, its arithmetic by its own ``check``."""
@@ -260,7 +260,7 @@ class RunFolder:
     def weights(self, which: str) -> dict[str, Tensor]:
         """The tensors of a weight file."""
         name = f"{which}.safetensors"
-        return checked_weights(self.read(name), name)
+        return read_weights(self.read(name), name)
 
     def network(self, device: str | None = None) -> StochasticNetwork:
         """The trained network: posterior and prior from their files, on the run's device or another."""
@@ -274,10 +274,10 @@ class RunFolder:
         # Nothing as large as the network is made before the files are known to hold as much.
         needed = (8 if config.drawn == "all" else 4) * parameters_of(config, shape, classes)
         for which, content in files.items():
-            if (found := bytes_of_weights(content, f"{which}.safetensors")) < needed:
+            if len(content) < needed:
                 raise RunError(
-                    f"{self.weights_file(which)} holds {found} bytes, and the network of config.toml and data.json "
-                    f"needs {needed}"
+                    f"{self.weights_file(which)} holds {len(content)} bytes, and the network of config.toml and "
+                    f"data.json needs {needed}"
                 )
         net = new_network(config, shape, classes)
         try:
