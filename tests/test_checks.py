@@ -103,7 +103,7 @@ NO_SUCH_THING = {
     "a network made stochastic again": (lambda: stochastic(network()), "is a stochastic network already"),
     "its model made so": (lambda: stochastic(network().model), "is a stochastic network already"),
     "a number of layers": (lambda: stochastic(nn.Linear(3, 3), layers=3), "layers must be the names of layers"),
-    "half a group": (lambda: pacbayes.replace_batchnorm(nn.Linear(3, 3), groups=2.5), "groups must be of type int"),
+    "half a group": (lambda: pacbayes.replace_batchnorm(nn.Linear(3, 3), groups=2.5), "groups must be a whole number"),
     "a word to fold with": (lambda: pacbayes.fold_batchnorm(nn.Linear(3, 3), "x"), "x must be a few inputs"),
     "fewer classes than none": (lambda: pacbayes.build("mlp", (3,), -2), "must be positive"),
     "no features": (lambda: pacbayes.build("mlp", (0,), 2), "must be positive"),

@@ -39,6 +39,12 @@ def check_number(name: str, value: object) -> None:
         raise InvalidInput(f"{name} must be a number, and is {value!r}")
 
 
+def check_count(name: str, value: object) -> None:
+    """Refuse what is no whole number of at least 1."""
+    if type(value) is not int or value < 1:
+        raise InvalidInput(f"{name} must be a whole number of at least 1, and is {value!r}")
+
+
 def check_types(options: Any, left_out: Collection[str] = ()) -> None:
     """Refuse fields of a dataclass that are not of their default's type; NumPy's numbers become Python's own."""
     for item in fields(options):

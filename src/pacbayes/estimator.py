@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from pacbayes.bounds.deltas import check_deltas
 from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.certificates import certify, formulas_of, holdout_bound
-from pacbayes.certificates.monte_carlo import check_draws
-from pacbayes.checks import check_number
+from pacbayes.checks import check_count, check_number
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.arrays import as_inputs
 from pacbayes.data.labels import refuse_missing
@@ -146,7 +145,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         given = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params(deep=False).items()}
         certified = {name: given[name] for name in ("delta", "mc_delta", "draws", "bound")}
         check_deltas(certified["delta"], certified["mc_delta"])
-        check_draws(certified["draws"])
+        check_count("draws", certified["draws"])
         formulas_of(certified["bound"], "randomised")
         pretraining = _stage(PRETRAINING, given["pretraining_epochs"])
         training = _stage(PRIOR_TRAINING, given["prior_epochs"])

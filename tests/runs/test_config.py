@@ -87,7 +87,7 @@ def test_each_stage_has_a_seed_of_its_own_whatever_else_is_trained():
         ("[posterior]\nepochs = 3.5", "epochs must be .* 3.5"),
         ('[posterior]\nepochs = "3"', "epochs must be"),
         ("[posterior]\nepochs = true", "epochs must be"),
-        ("[posterior]\nepochs = 0", "epochs must be at least 1"),
+        ("[posterior]\nepochs = 0", "epochs must be a whole number of at least 1"),
         ("[posterior]\nkappa = nan", "kappa"),
         ("[posterior]\nobjective = 3", "objective must be"),
         ('[posterior]\nobjective = "kl"', "objective 'kl'"),

@@ -17,7 +17,6 @@ from pacbayes.certificates.monte_carlo import (
     Loss,
     Progress,
     check_budget,
-    check_draws,
     draws_within,
     independent_errors,
     independent_losses,
@@ -26,7 +25,7 @@ from pacbayes.certificates.monte_carlo import (
     vote_errors,
 )
 from pacbayes.certificates.single import single_file, single_weights
-from pacbayes.checks import check_kind, check_one_of, check_type, plain
+from pacbayes.checks import check_count, check_kind, check_one_of, check_type, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.files import sha256
@@ -170,7 +169,7 @@ def _planned(
             _refuse("the budget decides how many there are", draws=draws)
             check_budget(budget, sampling)
         draws = DRAWS if draws is None else draws
-        check_draws(draws)
+        check_count("draws", draws)
     if predictor != "majority":
         _refuse("they are for the majority predictor", voters=voters)
         voters = 1

@@ -22,10 +22,10 @@ from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences
 from pacbayes.certificates.evidence import Evidence
-from pacbayes.certificates.monte_carlo import Progress, check_draws, confusion_counts
+from pacbayes.certificates.monte_carlo import Progress, confusion_counts
 from pacbayes.certificates.records import record_of, same
 from pacbayes.certificates.wording import class_titles, confidence_percent, percent
-from pacbayes.checks import check_kind, plain
+from pacbayes.checks import check_count, check_kind, plain
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.files import read_plain_file, write_atomically
@@ -152,7 +152,7 @@ def certify_classes(
     data = as_data(data, classes=net.classes)
     seed, draws, priors = chosen_seed(seed), plain(draws), plain(priors)
     delta, mc_delta = plain(delta), plain(mc_delta)
-    check_draws(draws)
+    check_count("draws", draws)
     check_deltas(delta, mc_delta)
     if net.classes > _MOST_CLASSES:
         raise InvalidInput(f"certificates of classes are for {_MOST_CLASSES} of them at most, not {net.classes}")

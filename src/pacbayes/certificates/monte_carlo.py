@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pacbayes import processes
 from pacbayes.certificates.evidence import LOSS_UNIT
-from pacbayes.checks import plain
+from pacbayes.checks import check_count, plain
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput
@@ -129,7 +129,7 @@ def _totals(
     The visits are cut into chunks, each with a seed of its own, and the chunks dealt to the processes: so the sum is
     the same for any number of them.
     """
-    check_draws(draws)
+    check_count("draws", draws)
     device = net.mean.device
     start = derived_seed(seed, *_INDEPENDENT)
     generator = torch.Generator(device)
@@ -185,7 +185,7 @@ def shared_errors(
 
     ``precise=False`` is faster on a GPU, and for what no certificate rests on.
     """
-    check_draws(draws)
+    check_count("draws", draws)
     start = derived_seed(seed, *_SHARED)
     generator = torch.Generator(net.mean.device)
     size = chunk_size(net, data.x, per_example_weights=False)
@@ -209,7 +209,7 @@ def test_error(net: StochasticNetwork, data: Any, draws: int = 1000, seed: int =
     """Mean and standard deviation, over drawn networks, of the error on these data: as in the paper's tables."""
     check_stochastic(net)
     seed, draws = chosen_seed(seed), plain(draws)
-    check_draws(draws)
+    check_count("draws", draws)
     data = as_data(data, classes=net.classes)
     net.looks.note(data)
     if draws > 1 and body_is_fixed(net, data) and not net.fixed_part_changed():
@@ -278,8 +278,3 @@ def _visits(m: int, draws: int, size: int, generator: torch.Generator) -> list[T
     processes.copy_from_first(rest)  # other GPUs may make other numbers of one seed
     whole = torch.arange(m, device=generator.device).split(size)
     return [*whole * (draws // m), *(rest.split(size) if len(rest) else ())]
-
-
-def check_draws(draws: int) -> None:
-    if type(draws) is not int or draws < 1:
-        raise InvalidInput(f"draws must be a whole number of at least 1, and is {draws!r}")

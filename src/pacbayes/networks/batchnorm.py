@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pacbayes.checks import check_type, plain
+from pacbayes.checks import check_count, plain
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.conversion import check_model, output_name, replaced, uses_of_parameters
 from pacbayes.networks.watch import watched
@@ -94,9 +94,7 @@ def replace_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     4
     """
     check_model(model)
-    check_type("groups", groups := plain(groups), int)
-    if groups < 1:
-        raise InvalidInput(f"groups must be at least 1, and is {groups}")
+    check_count("groups", groups := plain(groups))
     model = copy.deepcopy(model)
     for name, norm in list(model.named_modules(remove_duplicate=False)):
         if isinstance(norm, _BatchNorm):

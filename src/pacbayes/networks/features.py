@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pacbayes.checks import check_type, plain
+from pacbayes.checks import check_count, plain
 from pacbayes.data import Data, as_data
 from pacbayes.data.dataset import spread_rows
 from pacbayes.errors import InvalidInput, UnsupportedModel
@@ -41,9 +41,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     """
     check_model(model)
     data = as_data(data)
-    check_type("batch_size", batch_size := plain(batch_size), int)
-    if batch_size < 1:
-        raise InvalidInput(f"batch_size must be at least 1, and is {batch_size}")
+    check_count("batch_size", batch_size := plain(batch_size))
     whole = copy.deepcopy(model).eval()
     run: Callable[[Tensor], Tensor] = whole
     layer: nn.Module

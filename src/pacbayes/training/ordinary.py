@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 
-from pacbayes.checks import check_in_range, check_kind, check_names, check_one_of, check_types
+from pacbayes.checks import check_count, check_in_range, check_kind, check_names, check_one_of, check_types
 from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite, UnsupportedModel, first_line
@@ -71,8 +71,7 @@ class Ordinary:
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
+            check_count(name, getattr(self, name))
         for name in ("rate", "output_rate"):
             check_in_range(name, getattr(self, name), 0, LARGEST_RATE)
         for name in ("momentum", "smoothing", "average"):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pacbayes.checks import check_number, check_type, plain
+from pacbayes.checks import check_count, check_number, plain
 from pacbayes.data import Data, as_data
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import Draw
@@ -69,12 +69,10 @@ def scale_prior(
     data = as_data(data, classes=net.classes)
     check_number("tolerance", tolerance)
     passes, batch_size, seed = plain(passes), plain(batch_size), plain(seed)
-    check_type("passes", passes, int)
-    check_type("batch_size", batch_size, int)
+    check_count("passes", passes)
+    check_count("batch_size", batch_size)
     if not 0 < tolerance < 1:
         raise InvalidInput(f"tolerance must lie strictly between 0 and 1, and is {tolerance}")
-    if min(passes, batch_size) < 1:
-        raise InvalidInput(f"passes and batch_size must be at least 1, and are {passes} and {batch_size}")
     check_seed(seed)
     settings = Settings()
     check_fit(net, data, settings)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pacbayes.bounds.deltas import check_delta
 from pacbayes.bounds.misclassification import ESTIMATORS
 from pacbayes.bounds.pac_bayes import OBJECTIVES
-from pacbayes.checks import check_in_range, check_names, check_one_of, check_types
+from pacbayes.checks import check_count, check_in_range, check_names, check_one_of, check_types
 from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import SAMPLINGS
 from pacbayes.seeds import check_seed
@@ -92,8 +92,7 @@ class Settings:
         check_in_range("p_min", self.p_min, 0, 0.5)
         check_in_range("kappa", self.kappa, 0, math.inf, closed_low=True)
         for name in ("epochs", "batch_size", "samples", "nodes"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} must be at least 1, and is {getattr(self, name)}")
+            check_count(name, getattr(self, name))
         if self.epochs > MOST_EPOCHS:
             raise InvalidInput(f"epochs must be at most {MOST_EPOCHS}, and is {self.epochs}")
         check_seed(self.seed)
