@@ -27,6 +27,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    """New tensors are float64 unless something else is said."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
 class Ended(NamedTuple):
     status: int
     out: str

@@ -316,6 +316,15 @@ def test_gradient_in_q_at_level_zero_is_close_to_one():
     assert by_c == pytest.approx(math.sqrt(0.3 * 0.7 / 2e-14), rel=1e-4)
 
 
+@pytest.mark.parametrize("q", [1e-9, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradient_in_q_at_level_zero_is_one(q, dtype):
+    """The inverse is q itself there."""
+    by_q, by_c = gradients(q, 0.0, dtype)
+    assert by_q == pytest.approx(1, rel=1e-3)
+    assert by_c > 100  # infinite in truth
+
+
 def test_float32_is_close_to_float64():
     q, c = (torch.tensor(v, dtype=torch.float32) for v in grid(QS, CS))
     single, double = kl_inverse(q, c), kl_inverse(q.double(), c.double())

@@ -129,16 +129,8 @@ def test_gradients_are_those_of_the_floats(name):
         assert pen.grad.item() == pytest.approx(by_pen, rel=1e-5)
 
 
-# At penalty 0 lbd is 0/0; a real one is above log(2)/m.
-AT_RISK_ZERO = [
-    (name, pen)
-    for name in ("invKL", "McAll", "quad", "lbd", "ERM")
-    for pen in (0.0, 1e-12, 1e-4, 1.0)
-    if (name, pen) != ("lbd", 0.0)
-]
-
-
-@pytest.mark.parametrize(("name", "pen"), AT_RISK_ZERO)
+@pytest.mark.parametrize("name", ["invKL", "McAll", "quad", "lbd", "ERM"])
+@pytest.mark.parametrize("pen", [0.0, 1e-12, 1e-4, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_are_finite_at_risk_zero(name, dtype, pen):
     risk = torch.tensor(0.0, dtype=dtype, requires_grad=True)

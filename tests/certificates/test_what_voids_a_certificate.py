@@ -431,12 +431,10 @@ def test_weights_are_as_precise_as_examples():
     # Who turns examples into float64 by themselves may.
     own = Applied(lambda net, x: net.last(net.first(x.double()).relu())).double()
     assert certify(stochastic(own, 0.01), noise(), draws=20).check() == []
-    before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        fit(stochastic(pb.build("mlp", (4,), 2), 0.01), noise(), epochs=1)
-    finally:
-        torch.set_default_dtype(before)
+
+
+def test_weights_may_be_float64_by_default(doubles):
+    fit(stochastic(pb.build("mlp", (4,), 2), 0.01), noise(), epochs=1)
 
 
 def test_a_model_that_is_random_itself_is_told_so():

@@ -15,7 +15,7 @@ from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import StochasticNetwork, passes, stochastic
 from pacbayes.networks.binding import Binding
-from pacbayes.networks.layers import Draw, Moments
+from pacbayes.networks.layers import Draw, Moments, StochasticConv
 from pacbayes.networks.normals import Tape
 from pacbayes.networks.refusals import check_examples
 from pacbayes.training import Settings
@@ -457,3 +457,29 @@ def test_what_follows_the_last_layer_is_said_without_other_advice():
     with pytest.raises(UnsupportedModel, match="with nothing after it") as refused:
         stochastic(Way(lambda net, x: net.out(net.body(x)).softmax(1), **linears()), 0.01)(torch.zeros(2, 4))
     assert "by position" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("way", "error"),
+    [
+        (lambda net, x: net.out(net.bdy(x)), "no attribute 'bdy'"),
+        (lambda net, x: net.out(net.body(x) + None), "unsupported operand"),
+    ],
+)
+def test_a_model_that_fails_by_itself_fails_with_its_own_words(way, error):
+    with pytest.raises((AttributeError, TypeError), match=error) as failed:
+        stochastic(Way(way, **linears()), 0.01)(torch.zeros(2, 4))
+    assert not isinstance(failed.value, UnsupportedModel)
+
+
+@pytest.mark.parametrize("takes_any_layout", [True, False])
+def test_a_convolution_is_a_product_where_the_model_takes_its_layout(takes_any_layout, monkeypatch):
+    """On a GPU it would be, for so few inputs."""
+    monkeypatch.setattr(StochasticConv, "_suits_a_product", lambda self, x: True)
+    flat = (lambda h: h.flatten(1)) if takes_any_layout else (lambda h: h.view(len(h), -1))
+    model = Way(lambda net, x: net.out(flat(net.conv(x))), conv=nn.Conv2d(1, 3, 3), out=nn.Linear(48, 2)).eval()
+    net, x = stochastic(model, 1e-3), torch.randn(5, 1, 6, 6, generator=seeded(1))
+    net(x)
+    (conv,) = (m for m in net.model.modules() if isinstance(m, StochasticConv))
+    assert conv.by_product is takes_any_layout
+    torch.testing.assert_close(net(x, "mean"), model(x))

@@ -108,6 +108,18 @@ def test_the_seed_decides_the_weights_and_the_global_generator_is_left_alone(ini
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("name", ["mnist-4", "scattering"])
+def test_the_weights_are_made_on_the_processor_whatever_the_default_device(name):
+    with torch.device("meta"):
+        elsewhere = build(name, MNIST, 10, seed=3)
+    for a, b in zip(elsewhere.parameters(), build(name, MNIST, 10, seed=3).parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_scattering_body_is_built_whatever_the_default_precision(doubles):
+    assert build("scattering", MNIST, 10).float()(torch.zeros(2, *MNIST, dtype=torch.float32)).shape == (2, 10)
+
+
 def test_orthogonal_weights_are_orthogonal_with_zero_biases():
     model = build("cnn-small", (1, 8, 8), 10, init="orthogonal")
     for layer in model:

@@ -45,6 +45,12 @@ def test_a_pass_is_that_of_the_model_on_scaled_data():
         torch.testing.assert_close(inside(bound_data.x, sampling, first), expected)
 
 
+def test_it_is_filled_from_a_file_whatever_the_default_precision(doubles):
+    empty = module.standardised(pb.build("mlp", (4,), 2), (4,))
+    filled = pb.standardise(pb.build("mlp", (4,), 2), pb.split(table(), 0.5)[0])
+    assert [t.dtype for t in empty[0].state_dict().values()] == [t.dtype for t in filled[0].state_dict().values()]
+
+
 def test_what_it_was_fitted_on_is_no_bound_data():
     everything = pb.load("digits").take(np.arange(200))
     prior_data, bound_data = pb.split(everything, 0.5)

@@ -65,6 +65,10 @@ def test_an_affine_change_of_nothing_changes_nothing(images):
     assert not torch.allclose(changed("affine 10", images), images, atol=0.1)
 
 
+def test_images_keep_their_precision(images, doubles):
+    assert changed("flip, shift 2, cutout 3, affine 5", images).dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     "text", ["turn 3", "shift", "shift x", "flip 2", "shift -1", "shift nan", ",", "flip,", "cutout 1e9"]
 )

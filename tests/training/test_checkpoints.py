@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def test_resuming_after_any_epoch_ends_in_the_same_bytes(case, tmp_path, blobs, 
         assert history == expected
         assert tuple(seen) == expected.epochs
         assert torch.equal(net.mean, whole.mean) and torch.equal(net.rho, whole.rho)
+
+
+def test_what_was_trained_to_its_end_needs_no_engine(tmp_path, blobs, small_net, monkeypatch):
+    """On a GPU it would be compiled."""
+    problem, file = blobs(40), tmp_path / "c.safetensors"
+    expected = fit(small_net(), problem, epochs=2, checkpoint=Checkpoint(file))
+    monkeypatch.delattr(sys.modules["pacbayes.training.fit"], "engine_for")
+    assert fit(small_net(), problem, epochs=2, checkpoint=Checkpoint(file)) == expected
 
 
 def test_interrupted_again_and_again(tmp_path, blobs, small_net):

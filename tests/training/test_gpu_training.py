@@ -64,7 +64,7 @@ def test_with_noise_graphs_end_where_plain_steps_do():
         for number in range(200):
             running.epoch(number, 0.02)
             running.collect()
-        bounds.append(kl_inverse(running.risk(), float(one.divergence()) / one.m))
+        bounds.append(kl_inverse(running.risk(), float(one.divergence_at(one.net.mean, one.net.rho)) / one.m))
     assert bounds[1] == pytest.approx(bounds[0], rel=0.08)
     assert max(bounds) < 0.86  # .9 before the first step
 
@@ -129,3 +129,40 @@ def test_an_earlier_graph_that_becomes_garbage_does_not_spoil_a_capture():
 
     captured(body, generator, stream, lambda: None).replay()
     assert float(number) == 1 and gc.isenabled()
+
+
+class Looks(torch.nn.Module):
+    """It reads a number of its inputs back, which no compiled step can."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(64, 16), torch.nn.Linear(16, 10)
+
+    def forward(self, x):
+        if not float(x.sum()) < math.inf:
+            raise ValueError("the inputs are not finite")
+        return self.last(self.first(x.flatten(1)).relu())
+
+
+def test_what_cannot_be_compiled_takes_plain_steps():
+    net = stochastic(Looks(), 0.001).to("cuda")
+    with pytest.warns(UserWarning, match="takes plain steps"):
+        history = pb.fit(net, load("digits"), epochs=2, batch_size=100, rate=0.01)
+    assert all(math.isfinite(epoch.bound) for epoch in history.epochs)
+
+
+@pytest.mark.parametrize("takes_any_layout", [True, False])
+def test_a_model_may_view_the_outputs_of_its_convolution(takes_any_layout):
+    class Viewed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(144, 10)
+
+        def forward(self, x):
+            h = self.first(x)
+            return self.last((h.flatten(1) if takes_any_layout else h.view(len(h), -1)).relu())
+
+    net = stochastic(Viewed(), 0.001).to("cuda")
+    history = pb.fit(net, load("digits"), epochs=3, batch_size=100, rate=0.01)
+    assert all(math.isfinite(epoch.bound) for epoch in history.epochs)
+    pb.certify(net, load("digits"), draws=200)

@@ -315,3 +315,37 @@ def test_what_a_batchnorm_may_follow_is_trained(model):
             if len(model) > 100 and name.endswith("weight"):
                 nn.init.orthogonal_(parameter, 3.0)
     pb.train_ordinary(model, (torch.randn(20, 3, 4), torch.arange(20) % 2), epochs=1, rate=0.01)
+
+
+class Images(nn.Module):
+    """One of the ways in which a model may not take images whose channels come last in memory."""
+
+    def __init__(self, first: nn.Module, way):
+        super().__init__()
+        self.first, self.last, self.way = first, nn.Linear(96, 3), way
+
+    def forward(self, x):
+        return self.last(self.way(self.first, x))
+
+
+@pytest.mark.parametrize(
+    ("first", "way"),
+    [
+        (nn.Conv2d(1, 6, 3), lambda conv, x: conv(x).view(len(x), -1)),
+        (nn.Conv3d(1, 6, (1, 3, 3)), lambda conv, x: conv(x[:, :, None]).flatten(1)),
+    ],
+)
+def test_images_of_any_layout(first, way):
+    trained = pb.train_ordinary(Images(first, way), images(), epochs=6, batch_size=32)
+    x, y = images()
+    assert float((trained(x).argmax(1) != y).float().mean()) < 0.1
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_batchnorm_needs_two_examples(own):
+    """A short last batch of one is left out; batches of one cannot all be."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), *([nn.BatchNorm1d(8)] if own else []), nn.Linear(8, 3))
+    options = {"batchnorm": not own, "epochs": 1, "rate": 0.01}
+    pb.train_ordinary(model, images(33), batch_size=32, **options)
+    with pytest.raises(InvalidInput, match="BatchNorm needs batches of 2 at least"):
+        pb.train_ordinary(model, images(33), batch_size=1, **options)

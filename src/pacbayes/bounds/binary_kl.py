@@ -88,7 +88,7 @@ def _inverse_and_gradients(q: Tensor, c: Tensor, exact: bool = True) -> tuple[Te
     d = torch.maximum(d, (1 - inner) * _GRADIENT_FLOOR)
     base = inner.clamp_min(_GRADIENT_FLOOR)
     by_c = torch.exp(-w) * (1 - inner) * (inner + d) / d
-    by_q = by_c * (torch.maximum(w, d) + torch.log1p(d / base))
+    by_q = by_c * (torch.maximum(w, d / (1 - inner)) + torch.log1p(d / base))
     zero = torch.zeros_like(by_c)
     return p, torch.where(at_one, zero, by_q), torch.where(at_one, zero, by_c)
 
@@ -108,8 +108,8 @@ def kl_inverse(q, c):  # type: ignore[no-untyped-def]
     """``sup {p : kl(q‖p) <= c}``, for floats, arrays and tensors (broadcast), the kl⁻¹ of Proposition 1.
 
     The float64 value is never below the true one and within 1e-12 of it, relatively. For tensors it is
-    differentiable with the closed-form gradients of SM4; where those are infinite (q = 0 or c = 0) a large finite
-    one is given. Float32 tensors are solved in float64 and rounded.
+    differentiable with the closed-form gradients of SM4; where one is infinite (in q at q = 0, in c at c = 0) a large
+    finite one is given. Float32 tensors are solved in float64 and rounded.
 
     >>> kl_inverse(0.0, 0.1)  # 1 - exp(-0.1), rounded up
     0.09516258196404...

@@ -83,7 +83,8 @@ def best_lambda(risk: Value, penalty: Value) -> Value:
     """
     if not isinstance(penalty, Tensor) and not penalty > 0:
         raise InvalidInput(f"there is a best lambda where the penalty is positive, and it is {penalty}")
-    return 2 / (1 + _root(1 + 2 * risk / penalty))
+    least = penalty.clamp_min(_ROOT_FLOOR) if isinstance(penalty, Tensor) else penalty
+    return 2 / (1 + _root(1 + 2 * risk / least))
 
 
 def ERM(risk: Value, penalty: Value) -> Value:

@@ -121,9 +121,10 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
         raise InvalidInput(f"shape and classes must be positive, and are {list(shape)} and {classes}")
     if architecture.for_images and len(shape) != 3:
         raise InvalidInput(f"{name} takes images [channels, height, width], and an example has shape {list(shape)}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = _sequential(architecture.layers, name, shape, classes)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)  # and no GPU's
+        modules, features = _body(architecture.layers, name, shape)
+        model = nn.Sequential(*modules, nn.Linear(features, classes))
         if init == "orthogonal":
             for layer in model.modules():
                 if isinstance(layer, nn.Conv2d | nn.Linear):
@@ -190,11 +191,6 @@ class Committee(nn.Module):
         return torch.cat(columns, 1)
 
 
-def _sequential(layers: str, name: str, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    modules, features = _body(layers, name, shape)
-    return nn.Sequential(*modules, nn.Linear(features, classes))
-
-
 def _body(layers: str, name: str, shape: tuple[int, ...]) -> tuple[list[nn.Module], int]:
     """All but the last Linear, and how many numbers it gives."""
     if "|" in layers:
@@ -226,7 +222,7 @@ def _body(layers: str, name: str, shape: tuple[int, ...]) -> tuple[list[nn.Modul
             modules.append(Centred(float(words[1]), float(words[2])))
         elif kind == "scatter":
             modules.append(Scattering(int(words[1]), int(words[2])))
-            size = modules[-1](torch.zeros(1, *shape)).shape[1:]
+            size = modules[-1](torch.zeros(1, *shape, dtype=torch.float32)).shape[1:]
         else:
             if len(size) > 1:
                 modules.append(nn.Flatten())

@@ -75,7 +75,7 @@ def audit(
     ways: dict[int, str] = {}
     for rule in binding.rules:
         way = OUTPUT if rule.layer is binding.output_layer else type(rule.original).__name__
-        ways |= {slot: way for slot in (rule.weight, rule.bias) if slot is not None}
+        ways |= {slot: way for _, slot in rule.slots()}
     rows = [
         Row(name, tuple(shape), ways.get(slot, WHOLE), divergences[name])
         for slot, (name, shape) in enumerate(slots.items())

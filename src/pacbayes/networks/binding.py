@@ -140,8 +140,8 @@ class Binding:
             free.put(None)
 
 
-def _in_full_precision(layer: nn.Module, x: Tensor) -> Tensor:
+def _in_full_precision(layer: nn.Module, input: Tensor) -> Tensor:
     """The last layer as it is computed here, whatever the layers before it use."""
     assert isinstance(layer, nn.Linear)
-    with torch.autocast(x.device.type, enabled=False):
-        return F.linear(x.to(layer.weight.dtype), layer.weight, layer.bias)
+    with torch.autocast(input.device.type, enabled=False):
+        return F.linear(input.to(layer.weight.dtype), layer.weight, layer.bias)

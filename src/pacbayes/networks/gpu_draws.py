@@ -25,7 +25,7 @@ class GpuNormals:
 
     def around(self, mean: Tensor, scale: Tensor, copies: int) -> Tensor:
         """``mean + scale * noise``, [copies, *mean.shape], in float32."""
-        out = torch.empty((copies, *mean.shape), device=mean.device)
+        out = torch.empty((copies, *mean.shape), dtype=mean.dtype, device=mean.device)
         # The seed stays on the device: nothing waits for it.
         seed = torch.randint(2**62, (1,), generator=self.generator, device=mean.device)
         grid = (triton.cdiv(mean.numel(), 4 * _BLOCK), copies)

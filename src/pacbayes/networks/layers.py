@@ -185,6 +185,9 @@ class OutputLinear(StochasticLinear):
 class StochasticConv(StochasticLayer):
     """Conv1d, Conv2d or Conv3d, every option of the original kept."""
 
+    by_product = True
+    """Whether one matrix product may take its place: the outputs are the same, but lie otherwise in memory."""
+
     def __init__(self, conv: nn.Conv1d | nn.Conv2d | nn.Conv3d):
         super().__init__()
         self.conv = conv
@@ -199,17 +202,17 @@ class StochasticConv(StochasticLayer):
         self._check(x, own_draws=self.draw.sampling == "independent")
         if self.draw.sampling == "independent":
             x = self._each_its_own(x, *self._sample(len(x)))
-        elif x.is_cuda and self._tiny_patches and self.draw.sampling != "mean":
+        elif self.by_product and self._suits_a_product(x) and self.draw.sampling != "mean":
             x = self._as_product(x, *self._sample())
         else:
             x = self.conv._conv_forward(x, *self._sample())
         return _dropped(x, self.draw, spatial)
 
-    @property
-    def _tiny_patches(self) -> bool:
+    def _suits_a_product(self, x: Tensor) -> bool:
         conv = self.conv
         plain = conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
-        return isinstance(conv, nn.Conv2d) and plain and conv.in_channels * math.prod(conv.kernel_size) <= 32
+        tiny = isinstance(conv, nn.Conv2d) and conv.in_channels * math.prod(conv.kernel_size) <= 32
+        return x.is_cuda and plain and tiny
 
     def _as_product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The convolution as one matrix product: for one or three input channels a GPU is faster at that."""

@@ -16,8 +16,8 @@ from torch.nn.utils import parametrize
 
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.binding import Binding
-from pacbayes.networks.layers import Draw, Moments
-from pacbayes.networks.normals import Counted, Rows, Seeded, Tape, normals_like, of_examples
+from pacbayes.networks.layers import Draw, Moments, StochasticConv
+from pacbayes.networks.normals import Counted, Normals, Rows, Seeded, Tape, normals_like, of_examples
 from pacbayes.networks.precision import fullest_precision
 from pacbayes.networks.watch import Call, has_fast_paths, no_fast_paths, watched
 
@@ -114,13 +114,14 @@ class Passes:
         """Watch the model on a few copies of an example, and settle which layers draw by a rule of their own.
 
         A layer does if it is applied once in a pass, to one row for each example. The others (applied again; with
-        positions in front; whose weights the model takes by itself) must do without.
+        positions in front) must do without; so must all, where the model takes the weights of one by itself.
         """
         x = x[:3].clone()  # a tensor of inference mode keeps no account of changes
         hidden, zeros = self.binding.rules[:-1], moments(0).mean.new_zeros
         try:
             calls = self._watch(x, Draw("mean", zeros), moments)
         except (AttributeError, TypeError, StopIteration):
+            self._run_as_given(x, lambda slot: moments(slot).mean)  # it may be that the model does not take these
             for rule in hidden:
                 self.binding.give_up(rule)
             hidden = []
@@ -160,6 +161,7 @@ class Passes:
                     "(isinstance(layer, nn.Linear), self.parameters()), and stochastic layers are of other classes and "
                     "hold no weights. Choose by position or by name in its place"
                 )
+        self._settle_products(x, zeros, moments)
         if self.binding.free:
             try:
                 with warnings.catch_warnings():
@@ -168,6 +170,16 @@ class Passes:
             except Exception:
                 self.vmaps = False
         self._ready = True
+
+    def _settle_products(self, x: Tensor, zeros: Normals, moments: MomentsOf) -> None:
+        """Convolutions as products only where the model, with an x.view() say, takes the layout of their outputs."""
+        convolutions = [rule.layer for rule in self.binding.rules if isinstance(rule.layer, StochasticConv)]
+        try:
+            if convolutions:
+                self._together(x, Draw("shared", zeros), moments, conditional=False)
+        except RuntimeError:
+            for layer in convolutions:
+                layer.by_product = False
 
     def _is_as_given(self, x: Tensor, moments: MomentsOf) -> bool:
         """Whether one and the same draw of the weights makes the outputs that the model, as it was given, makes."""
@@ -185,12 +197,16 @@ class Passes:
 
         if torch.is_autocast_enabled(x.device.type) and x.is_floating_point():
             x = x.to(like.dtype)  # which autocast would see to
-        with fullest_precision(), no_fast_paths() if self._has_fast_paths else nullcontext():
-            out = ours()
-            with self.binding.as_it_was(lambda slot: drawn(slot).mean) as model:
-                theirs = model(x)
+        with fullest_precision():
+            out, theirs = ours(), self._run_as_given(x, lambda slot: drawn(slot).mean)
             # Outputs that change from pass to pass are refused elsewhere, in words of their own.
             return alike(out, theirs) or not alike(out, ours())
+
+    def _run_as_given(self, x: Tensor, means: Callable[[int], Tensor]) -> Tensor:
+        """The output of the model that was given, with these weights."""
+        with no_fast_paths() if self._has_fast_paths else nullcontext(), self.binding.as_it_was(means) as model:
+            out: Tensor = model(x)
+        return out
 
     def _watch(self, x: Tensor, draw: Draw, moments: MomentsOf) -> dict[int, list[Call]]:
         """The calls of layers with a rule, by the number of examples. Nothing may follow the output layer."""

@@ -59,7 +59,7 @@ def standardise(model: nn.Module, data: Any) -> nn.Sequential:
 
 def standardised(model: nn.Module, shape: Sequence[int]) -> nn.Sequential:
     """The same with nothing fitted yet, to be filled from a file."""
-    return behind(Standardisation(torch.zeros(*shape), torch.ones(*shape)), model)
+    return behind(Standardisation(*(torch.full(tuple(shape), v, dtype=torch.float32) for v in (0.0, 1.0))), model)
 
 
 def moments(data: Data) -> tuple[Tensor, Tensor]:

@@ -118,7 +118,6 @@ class StochasticNetwork(nn.Module):
         self.register_buffer("prior_mean", torch.empty_like(self.mean.detach()))
         self.register_buffer("prior_rho", torch.empty_like(self.rho.detach()))
         self.hidden_size = len(self.mean) - sum(p.numel() for p in model.get_submodule(output).parameters())
-        self._output_slots = [i for i, p in enumerate(self.slots) if p.rpartition(".")[0] == output]
         self._binding = Binding(model, parameters, output)
         self._passes = Passes(self._binding)
         self.model = self._binding.model.eval()
@@ -137,8 +136,8 @@ class StochasticNetwork(nn.Module):
     @property
     def output_slots(self) -> list[str]:
         """The names of the last layer's weight and, if it has one, bias."""
-        rule, names = self._binding.rules[-1], list(self.slots)
-        return [names[slot] for slot in (rule.weight, rule.bias) if slot is not None]
+        names = list(self.slots)
+        return [names[slot] for _, slot in self._binding.rules[-1].slots()]
 
     @property
     def drawn_by_rules(self) -> bool:
@@ -150,7 +149,8 @@ class StochasticNetwork(nn.Module):
         return self.output_layer.out_features
 
     def _family(self, slot: int) -> Distribution:
-        return GAUSSIAN if slot in self._output_slots else self.distribution
+        last = self._binding.rules[-1]
+        return GAUSSIAN if slot in (last.weight, last.bias) else self.distribution
 
     def kl(self, exact: bool = True) -> Tensor:
         """KL(Q‖P), summed over every drawn weight: in float64, or, for training, in the weights' own precision."""

@@ -101,7 +101,7 @@ def _affine(x: Tensor, size: float, generator: torch.Generator) -> Tensor:
     cos, sin = turn.cos(), turn.sin()
     first = torch.stack([cos * stretch[0], -sin * stretch[1] + shear.tan(), torch.zeros_like(turn)], 1)
     second = torch.stack([sin * stretch[0], cos * stretch[1], torch.zeros_like(turn)], 1)
-    grid = F.affine_grid(torch.stack([first, second], 1), list(x.shape), align_corners=False)
+    grid = F.affine_grid(torch.stack([first, second], 1).to(x.dtype), list(x.shape), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)
 
 

@@ -8,7 +8,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
+from pacbayes.errors import first_line
 from pacbayes.networks.normals import Counted, Tape
 from pacbayes.networks.precision import products
 from pacbayes.seeds import derived_seed
@@ -20,6 +22,10 @@ _STEPS_A_GRAPH = 8
 # Convolutions run on channels-last tensors; without the first, small ones are converted back and forth. The second
 # joins small kernels that do not depend on each other: a step has dozens.
 _OPTIONS: dict[str, Any] = {"force_layout_optimization": True, "combo_kernels": True}
+
+
+class NotCompiled(Exception):
+    """The model's forward is not one sequence of operations: it branches on its inputs, say."""
 
 
 class GraphEngine:
@@ -38,6 +44,13 @@ class GraphEngine:
             name: torch.compile(getattr(stage, name), fullgraph=True, dynamic=False, options=_OPTIONS)
             for name in ("measure", "combine", "update", "risk")
         }
+
+    def prepare(self) -> None:
+        """Compile and capture what each training needs."""
+        try:
+            self._plan("step")
+        except TorchDynamoException as error:
+            raise NotCompiled(first_line(error)) from error
 
     def epoch(self, number: int, rate: float) -> None:
         stage = self.stage
@@ -122,10 +135,11 @@ class GraphEngine:
 
         saved = self.stage.state()
         # What stays in float32 beside bf16, the last layer, may use TF32.
-        with products("high") if self.stage.settings.precision == "bf16" else nullcontext():
-            graph = captured(body, self.generator, self.stream, trial)
-        self.stage.load(saved)
-        return graph
+        try:
+            with products("high") if self.stage.settings.precision == "bf16" else nullcontext():
+                return captured(body, self.generator, self.stream, trial)
+        finally:
+            self.stage.load(saved)
 
 
 @contextmanager

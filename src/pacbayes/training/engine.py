@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Protocol
 
 import torch
@@ -44,9 +45,18 @@ def engine_for(stage: Stage) -> Engine:
     plain = stage.device.type != "cuda" or not has_triton() or not stage.resident
     if plain or not stage.net.drawn_by_rules or processes.size() > 1:
         return PlainEngine(stage)
-    from pacbayes.training.cuda_graphs import GraphEngine
+    from pacbayes.training.cuda_graphs import GraphEngine, NotCompiled
 
-    return GraphEngine(stage)
+    engine = GraphEngine(stage)
+    try:
+        engine.prepare()
+    except NotCompiled as error:
+        warnings.warn(
+            f"PyTorch cannot compile this model, so its training takes plain steps, which are slower: {error}",
+            stacklevel=2,
+        )
+        return PlainEngine(stage)
+    return engine
 
 
 class PlainEngine:
@@ -59,7 +69,6 @@ class PlainEngine:
         self.stage = stage
         self.generator = torch.Generator(stage.device)
         self.normals = normals_like(stage.net.mean, self.generator)
-        stage.net.agree_on_prior()
 
     def epoch(self, number: int, rate: float) -> None:
         stage = self.stage

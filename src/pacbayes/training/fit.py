@@ -124,8 +124,8 @@ def fitting(
     net.objective = settings.name
     net.trained_on.note(data)
     net.looks.note(data)  # its history shows bounds
+    net.agree_on_prior()
     stage = Stage(net, data, settings)
-    engine = engine_for(stage)
     epochs: list[Epoch] = []
     rates = learning_rates(settings)
     kept = _Kept(last=settings.keeps_last, averaged_from=len(rates) - settings.averaged)
@@ -148,6 +148,8 @@ def fitting(
         if callback is not None:
             callback(epoch)
 
+    if len(epochs) < len(rates):
+        engine = engine_for(stage)  # compiling takes a while
     good = stage.state()
     if not epochs and not settings.keeps_last and settings.evaluate == "pass" and settings.kappa == 1:
         # The weights as they are: they cost nothing, and where the rate is too large they are the best.

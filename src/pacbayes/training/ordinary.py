@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 
 from pacbayes.checks import check_count, check_in_range, check_kind, check_names, check_one_of, check_types
@@ -212,7 +213,10 @@ class _Training:
         self.x, self.y = on_device(data.x, self.device), data.y.to(self.device)
         check_ordinary(data.shape, settings)
         if len(data.shape) == 3:
-            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.model = _channels_last(self.model, self.x[:2])
+        self.normalises = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        if self.normalises and settings.batch_size == 1:
+            raise InvalidInput("BatchNorm needs batches of 2 at least: take a larger batch_size, or batchnorm=False")
         self.changes = parse_augmentation(settings.augmentation)
         self.generator = torch.Generator(self.device)
         self.parameters = list(self.model.parameters())
@@ -242,7 +246,8 @@ class _Training:
     def epoch(self, number: int) -> Epoch:
         settings, m = self.settings, len(self.y)
         if self.captured is None and self._capturable():
-            self.captured = _CapturedStep(self)
+            with self._seeded(number):  # trials draw too, and the caller's random numbers stay as they are
+                self.captured = _CapturedStep(self)
         self.generator.manual_seed(derived_seed(settings.seed, number))
         batches = self._order().split(settings.batch_size)
         self.sums.zero_()
@@ -250,7 +255,7 @@ class _Training:
         with self._seeded(number), fastest_convolutions():
             for place, batch in enumerate(batches):
                 # BatchNorm has no variance of a single example.
-                if len(batch) == 1 and settings.batchnorm:
+                if len(batch) == 1 and self.normalises:
                     continue
                 rate = settings.rate * _cycle((number + (place + 0.5) / len(batches)) / settings.epochs)
                 self._set_rate(rate)
@@ -370,6 +375,16 @@ class _CapturedStep:
     def __call__(self, batch: Tensor) -> None:
         self.batch.copy_(batch)
         self.graph.replay()
+
+
+def _channels_last(model: nn.Module, x: Tensor) -> nn.Module:
+    """The model in the layout that is fastest for images, where it takes it: a Conv3d does not, nor an x.view()."""
+    try:
+        with torch.no_grad():
+            _outputs(copy.deepcopy(model).to(memory_format=torch.channels_last), x)  # type: ignore[call-overload]
+    except RuntimeError:
+        return model
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _cycle(done: float) -> float:

@@ -14,8 +14,6 @@ from pacbayes.networks.layers import SAMPLINGS
 from pacbayes.seeds import check_seed
 
 METHODS = ("G", "S", "CE")
-LAMBDAS = ("trained", "best")
-DIVERGENCES = ("kl", "profile")
 OPTIMISERS = ("sgd", "adam")
 # A configuration may come from anywhere, and its schedule is written out epoch by epoch.
 MOST_EPOCHS, LARGEST_RATE = 50_000, 3e38
@@ -50,7 +48,8 @@ class Settings:
     sampling: str = "mixed"
     """How hidden weights are drawn: shared (the paper's), independent, or mixed."""
     dropout: float = 0.0
-    """For priors. On the outputs of hidden layers; whole channels after convolutions."""
+    """For priors. On the outputs of hidden Linear layers and convolutions, whole channels of these; not of layers that
+    are drawn as a whole, as ``net.audit()`` shows them."""
     p_min: float = 1e-5
     """Method S: the probability at which the cross-entropy is cut off, and which scales it into [0, 1]."""
     estimator: str = "auto"
@@ -79,9 +78,9 @@ class Settings:
         check_one_of("method", self.method, METHODS)
         check_one_of("sampling", self.sampling, [name for name in SAMPLINGS if name != "mean"])
         check_one_of("estimator", self.estimator, ("auto", *ESTIMATORS))
-        check_one_of("lam", self.lam, LAMBDAS)
+        check_one_of("lam", self.lam, ("trained", "best"))
         check_one_of("optimiser", self.optimiser, OPTIMISERS)
-        check_one_of("divergence", self.divergence, DIVERGENCES)
+        check_one_of("divergence", self.divergence, ("kl", "profile"))
         check_one_of("weighted", self.weighted, ("penalty", "KL"))
         check_one_of("precision", self.precision, ("float32", "bf16"))
         check_one_of("keep", self.keep, ("auto", "best", "last"))

@@ -129,15 +129,8 @@ class Stage:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             return batch_loss(self.net, self.x[batch], self.y[batch], self.settings, normals, self.scale)
 
-    @torch.no_grad()
-    def divergence(self) -> Tensor:
-        """The divergence, in the weights' own precision: only its gradient matters in a step. 0 if not penalised."""
-        if not self.settings.penalised:
-            return torch.zeros((), device=self.device)
-        return self.divergence_at(self.net.mean, self.net.rho)
-
     def divergence_at(self, mean: Tensor, rho: Tensor, exact: bool = False) -> Tensor:
-        """The settings' divergence at these means and rhos."""
+        """The settings' divergence at these means and rhos; ``exact`` as in :meth:`StochasticNetwork.kl`."""
         return divergence_of(self.net, mean, rho, self.settings, exact)
 
     def combine(self, loss: Tensor, kl: Tensor, lam: Tensor) -> Tensor:
@@ -176,7 +169,8 @@ class Stage:
     def _follow(self) -> None:
         """Deviations and divergence for the next step, while the weights are still in a GPU's cache."""
         self.scale.copy_(scale_of(self.net.rho))
-        self.kl.copy_(self.divergence())
+        if self.settings.penalised:
+            self.kl.copy_(self.divergence_at(self.net.mean, self.net.rho))  # its gradient alone matters in a step
 
     def _descend(self, which: str, gradient: Tensor) -> None:
         weight, velocity, momentum = (
