@@ -177,15 +177,6 @@ def test_the_speeds_are_those_of_the_results():
             assert float(text) == round(value, len(text.partition(".")[2]))
 
 
-def test_table_3_of_the_readme_is_that_of_the_results():
-    sections = [
-        (ROOT / "README.md").read_text("utf-8").partition("## The paper's results")[2],
-        (ROOT / "results" / "README.md").read_text("utf-8").partition("## headline")[2],
-    ]
-    shown, expected = (re.findall(r"^\|.*\|$", section.partition("\n## ")[0], re.M)[:7] for section in sections)
-    assert shown == expected and len(shown) == 7
-
-
 RECORDS = {
     "MNIST, the paper's 4 layers, data-free, from a random start": "MNIST data-free 4 layers",
     "MNIST, the paper's 4 layers, prior learnt on digits that a program draws": "MNIST data-free 4 layers (strokes)",

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from pacbayes.bounds.deltas import check_deltas
 from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.certificates import certify, formulas_of, holdout_bound
-from pacbayes.checks import check_count, check_number
+from pacbayes.checks import check_count, check_in_range, check_number
 from pacbayes.data import Data, as_data, split_indices
 from pacbayes.data.arrays import as_inputs
+from pacbayes.data.dataset import spread_rows
 from pacbayes.data.labels import refuse_missing
 from pacbayes.devices import device_named
 from pacbayes.errors import InvalidInput
@@ -243,7 +244,6 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
             y = column_or_1d(y, warn=True)
             if _num_samples(X) != len(y):
                 raise InvalidInput(f"X has {_num_samples(X)} examples but y has {len(y)} labels")
-        y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -268,8 +268,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         """The rows of prior and bound data; everything is prior data where no certificate is possible."""
         everything, nothing = np.arange(examples), np.arange(0)
         check_number("prior_fraction", self.prior_fraction)
-        if not 0 <= self.prior_fraction < 1:
-            raise InvalidInput(f"prior_fraction must be 0 or more and below 1, and is {self.prior_fraction!r}")
+        check_in_range("prior_fraction", self.prior_fraction, 0, 1, closed_low=True)
         cut = round(self.prior_fraction * examples)
         if examples - cut < SMALLEST_M:
             return everything, nothing
@@ -303,7 +302,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         if self.preprocessing_ is None:
             return as_inputs(X)
         x, count = self._transformed(X), _num_samples(X)
-        rows = np.unique(np.linspace(0, count - 1, min(_PROBES, count)).astype(int))
+        rows = spread_rows(count, _PROBES).numpy()
         alone = torch.cat([self._transformed(_safe_indexing(X, rows[i : i + 1])) for i in range(len(rows))])
         if not torch.allclose(alone, x[rows], rtol=1e-3, atol=1e-4):
             raise InvalidInput(

@@ -27,7 +27,7 @@ def join() -> None:
         return
     # Before they meet: imported later, and torch.func does, it would hold on to the group by default arguments, whose
     # threads would then be alive when the process ends, and abort it.
-    import torch.distributed.nn.functional  # noqa: F401
+    import torch.distributed.nn.functional
 
     cuda = torch.cuda.is_available()
     if cuda:

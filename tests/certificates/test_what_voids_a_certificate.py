@@ -294,7 +294,7 @@ def odd_things():
     yield "in a closure", lambda: later, later
 
     def unset():
-        return never  # noqa: F821
+        return never
 
     yield "a cell without content", unset, None
     default = torch.zeros(2)

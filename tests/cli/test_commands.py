@@ -423,3 +423,20 @@ def test_the_weights_that_are_kept_are_named(rate, words, pacbayes_main, data_fi
     assert trained.status == 0 and words in trained.out, trained.out
     again = pacbayes_main("train", "--out", tmp_path / "run", "--resume")
     assert again.status == 0 and words in again.out
+
+
+def test_the_defaults_in_the_help_of_train_are_those_of_the_configuration():
+    shown = {}
+    for option in get_command(app).commands["train"].params:
+        if match := re.search(r"\[default: ([\w.-]+)\]", option.help or ""):
+            shown[option.name] = match[1]
+    config, expected = Config(), {}
+    for name in shown:
+        if name in vars(config):
+            value = getattr(config, name)
+        else:
+            stages = {"pretraining_": config.pretraining, "prior_": config.prior_training, "": config.posterior}
+            prefix = next(prefix for prefix in stages if name.startswith(prefix))
+            value = getattr(stages[prefix], name.removeprefix(prefix))
+        expected[name] = f"{value:g}" if isinstance(value, float) else str(value)
+    assert shown == expected and len(shown) > 20

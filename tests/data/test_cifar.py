@@ -45,7 +45,7 @@ def test_bad_labels_and_counts_are_refused(tmp_path, images, encode_batch, form)
     labels[3] = 10
     path.write_bytes(encode_batch(pixels, labels, form))
     with pytest.raises(DataError, match="label 3 is 10, expected 0 to 9"):
-        read_batch(path)
+        read_batch(path, 5)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -54,7 +54,7 @@ def test_truncated_batches_are_refused(tmp_path, images, encode_batch, form, cut
     path = tmp_path / file_name(form)
     path.write_bytes(encode_batch(*images(5, (3, 32, 32)), form)[:cut])
     with pytest.raises(DataError) as caught:
-        read_batch(path)
+        read_batch(path, 5)
     assert str(path) in str(caught.value)
 
 
@@ -81,14 +81,14 @@ def test_python_batches_with_other_contents_are_refused(tmp_path, batch, message
     path = tmp_path / "test_batch"
     path.write_bytes(pickle.dumps(batch, 4))
     with pytest.raises(DataError, match=message):
-        read_batch(path)
+        read_batch(path, 2)
 
 
 def test_large_and_missing_files_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "data_batch_1.bin"
     with pytest.raises(DataError, match="cannot be read"):
-        read_batch(path)
+        read_batch(path, 1)
     path.write_bytes(bytes(3073))
     monkeypatch.setattr(cifar, "_MAX_BYTES", 3072)
     with pytest.raises(DataError, match="too large"):
-        read_batch(path)
+        read_batch(path, 1)

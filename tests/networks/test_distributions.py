@@ -12,8 +12,8 @@ from torch import nn
 from torch.distributions import Laplace, Normal, kl_divergence
 
 from pacbayes.errors import InvalidInput
-from pacbayes.networks import DISTRIBUTIONS, stochastic
-from pacbayes.networks.distributions import SCALE_FLOOR, distribution_named, rho_of, scale_of, slope_of
+from pacbayes.networks import stochastic
+from pacbayes.networks.distributions import DISTRIBUTIONS, SCALE_FLOOR, distribution_named, rho_of, scale_of, slope_of
 
 REFERENCE = {"gaussian": Normal, "laplace": lambda mean, s: Laplace(mean, s / math.sqrt(2))}
 
@@ -227,5 +227,5 @@ def test_prior_variance_is_the_variance_of_a_drawn_weight(family, variance):
 
 @pytest.mark.parametrize("variance", [0.0, -0.1, math.inf, math.nan])
 def test_prior_variances_that_are_none_are_refused(variance):
-    with pytest.raises(InvalidInput, match="prior variance"):
+    with pytest.raises(InvalidInput, match="prior_variance"):
         stochastic(two_layers(), variance)

@@ -15,7 +15,8 @@ from scipy import stats
 from small_nets import mean_z, normals, seeded, shaken, squared_deviations, two_layers, two_sample_z, variance_z
 from torch import nn
 
-from pacbayes.networks import DISTRIBUTIONS, StochasticNetwork, stochastic
+from pacbayes.networks import StochasticNetwork, stochastic
+from pacbayes.networks.distributions import DISTRIBUTIONS
 from pacbayes.networks.layers import Draw, StochasticConv
 
 MODES = ["shared", "independent", "mixed"]

@@ -15,8 +15,8 @@ from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.certificates.evidence import LIMITS
 from pacbayes.certificates.wording import percent
 from pacbayes.errors import RunError
-from pacbayes.report import decomposition, decomposition_svg, write_picture
-from pacbayes.report.decomposition import comparisons
+from pacbayes.report import decomposition, write_picture
+from pacbayes.report.decomposition import comparisons, decomposition_svg
 from pacbayes.runs import Evaluation
 
 SVG = "{http://www.w3.org/2000/svg}"

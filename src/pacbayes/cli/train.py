@@ -127,14 +127,20 @@ def train(
     ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help='cosine, constant, or steps such as "250@0.005, 50@0.0001". [default: cosine]'),
+        typer.Option(
+            help='The posterior\'s rate: cosine, constant, or steps such as "250@0.005, 50@0.0001". [default: cosine]'
+        ),
     ] = None,
-    optimiser: Annotated[str | None, typer.Option(help="sgd, the paper's, or adam. [default: sgd]")] = None,
+    optimiser: Annotated[
+        str | None, typer.Option(help="Of the posterior's training: sgd, the paper's, or adam. [default: sgd]")
+    ] = None,
     momentum: Annotated[float | None, typer.Option(help="Its momentum. [default: 0.9]")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples a step. [default: 64]")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Examples a step of the posterior's training. [default: 64]")
+    ] = None,
     sampling: Annotated[
         str | None,
-        typer.Option(help="Hidden draws in training: shared, independent or mixed. [default: mixed]"),
+        typer.Option(help="Hidden draws in the posterior's training: shared, independent or mixed. [default: mixed]"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of split, initialisation and training. [default: 0]")

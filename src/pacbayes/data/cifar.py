@@ -22,7 +22,7 @@ def read_batches(paths: Sequence[Path], shape: tuple[int, ...]) -> tuple[np.ndar
     return np.concatenate([pixels for pixels, _ in batches]), np.concatenate([labels for _, labels in batches])
 
 
-def read_batch(path: Path, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def read_batch(path: Path, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Pixels, uint8 [m, 3, 32, 32], and labels, uint8 [m], of a file; binary if it is called ``.bin``."""
     try:
         size = path.stat().st_size
@@ -32,7 +32,7 @@ def read_batch(path: Path, count: int | None = None) -> tuple[np.ndarray, np.nda
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
     pixels, labels = _parse_binary(raw, path) if path.suffix == ".bin" else _parse_python(raw, path)
-    if count is not None and len(labels) != count:
+    if len(labels) != count:
         raise DataError(f"{path}: expected {count} images, found {len(labels)}")
     if (labels >= CLASSES).any():
         bad = int((labels >= CLASSES).argmax())

@@ -11,17 +11,13 @@ import numpy as np
 
 from pacbayes.errors import DataError
 
-MAX_BYTES = 2**30
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTES = 8
 _CHUNK = 2**20
 
 
-def read_idx(path: Path, shape: Sequence[int | None]) -> np.ndarray:
-    """The unsigned bytes of an IDX file, uint8, of ``shape``, where None stands for any size.
-
-    No more is read, or decompressed, than the header announces, and that is at most 1 GiB.
-    """
+def read_idx(path: Path, shape: Sequence[int]) -> np.ndarray:
+    """The unsigned bytes of an IDX file, uint8, of ``shape``; no more is read, or decompressed."""
     try:
         with path.open("rb") as raw:
             zipped = raw.read(2) == _GZIP_MAGIC
@@ -43,7 +39,7 @@ def read_images(paths: Sequence[Path], shape: tuple[int, ...]) -> tuple[np.ndarr
     return read_idx(images, (count, height, width)).reshape(shape), read_idx(labels, (count,))
 
 
-def _read_stream(stream: BinaryIO | gzip.GzipFile, path: Path, shape: Sequence[int | None]) -> np.ndarray:
+def _read_stream(stream: BinaryIO | gzip.GzipFile, path: Path, shape: Sequence[int]) -> np.ndarray:
     dims = len(shape)
     magic = stream.read(4)
     expected = bytes([0, 0, _UNSIGNED_BYTES, dims])
@@ -56,12 +52,9 @@ def _read_stream(stream: BinaryIO | gzip.GzipFile, path: Path, shape: Sequence[i
     if len(header) < 4 * dims:
         raise DataError(f"{path}: truncated within its header")
     sizes = tuple(int(n) for n in np.frombuffer(header, ">u4"))
-    if any(want not in (None, size) for want, size in zip(shape, sizes, strict=True)):
-        wanted = " x ".join("any" if n is None else str(n) for n in shape)
-        raise DataError(f"{path}: expected sizes {wanted}, found {' x '.join(map(str, sizes))}")
+    if sizes != tuple(shape):
+        raise DataError(f"{path}: expected sizes {' x '.join(map(str, shape))}, found {' x '.join(map(str, sizes))}")
     total = math.prod(sizes)
-    if total > MAX_BYTES:
-        raise DataError(f"{path}: its header announces {total} bytes; {MAX_BYTES} at most are read")
     # One byte more than announced shows that the file goes on, and makes gzip check its checksum.
     body = _read_up_to(stream, total + 1)
     if len(body) != total:

@@ -23,14 +23,14 @@ MOST_EXPANSION = 100
 _UNREADABLE = (*BAD_HEADER, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
-def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = MAX_BYTES) -> Data:
+def read_npz(path: str | os.PathLike[str], part: str = "train") -> Data:
     """The train part (``x``, ``y``) or the test part (``x_test``, ``y_test``) of a file.
 
-    The classes are counted over both parts, so that they agree. limit: the most bytes an array may take.
+    The classes are counted over both parts, so that they agree.
     """
     path = Path(path)
     x, y = ("x", "y") if part == "train" else ("x_test", "y_test")
-    arrays = _read_arrays(path, {x, "y", "y_test"}, limit)
+    arrays = _read_arrays(path, {x, "y", "y_test"})
     if missing := [name for name in (x, y) if name not in arrays]:
         raise MissingData(f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}")
     with faults_of(path):
@@ -38,27 +38,27 @@ def read_npz(path: str | os.PathLike[str], part: str = "train", *, limit: int = 
         return as_data((arrays[x], arrays[y]), classes=classes, name=path.stem)
 
 
-def read_npz_inputs(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Tensor:
+def read_npz_inputs(path: str | os.PathLike[str]) -> Tensor:
     """The array ``x`` of a ``.npz`` file as float32 [m, ...]: inputs to predict, with labels or without."""
     path = Path(path)
-    arrays = _read_arrays(path, {"x"}, limit)
+    arrays = _read_arrays(path, {"x"})
     if "x" not in arrays:
         raise DataError(f"{path}: holds no array x")
     with faults_of(path):
         return as_inputs(arrays["x"])
 
 
-def _read_arrays(path: Path, names: set[str], limit: int) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path, names: set[str]) -> dict[str, np.ndarray]:
     """Those of the named arrays that the file holds."""
     with faults_of(path, ".npz file", _UNREADABLE):
         if not path.is_file():
             raise MissingData(f"{path}: no such file")
         with zipfile.ZipFile(path) as archive:
             present = names & {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
-            return {name: _read_array(archive, name, limit) for name in sorted(present)}
+            return {name: _read_array(archive, name) for name in sorted(present)}
 
 
-def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """One array; its header is believed only once it agrees with the archive and with the limit."""
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -66,10 +66,10 @@ def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
     with archive.open(member) as stream:
         shape, fortran, dtype = read_header(stream, f"array {name}")
         size = math.prod(shape) * dtype.itemsize
-        if size > limit:
+        if size > MAX_BYTES:
             raise DataError(
-                f"array {name} would take {size} bytes; the limit is {limit}. Unpack the file (unzip) into a folder: "
-                "its arrays are then read from disk as they are needed"
+                f"array {name} would take {size} bytes; the limit is {MAX_BYTES}. Unpack the file (unzip) into a "
+                "folder: its arrays are then read from disk as they are needed"
             )
         if stream.tell() + size != member.file_size:
             raise DataError(f"array {name} announces {size} bytes, the archive {member.file_size - stream.tell()}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pacbayes.bounds.pac_bayes import SMALLEST_M
-from pacbayes.checks import check_number, plain
+from pacbayes.checks import check_in_range, check_number, plain
 from pacbayes.data.arrays import as_data
 from pacbayes.data.dataset import Data
 from pacbayes.errors import InvalidInput
@@ -26,8 +26,7 @@ def split(data: Any, fraction: float, seed: int = 0) -> tuple[Data, Data]:
 def split_indices(m: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The indices of the prior data, round(fraction * m) of them, and those of the bound data: int64."""
     check_number("fraction", fraction)
-    if not 0 < fraction < 1:
-        raise InvalidInput(f"fraction must lie strictly between 0 and 1, not {fraction}")
+    check_in_range("fraction", fraction, 0, 1)
     cut = round(fraction * m)
     if cut == 0:
         raise InvalidInput(f"a fraction of {fraction} of {m} examples leaves no prior data")

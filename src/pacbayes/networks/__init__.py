@@ -3,16 +3,13 @@
 from pacbayes.networks.architectures import ARCHITECTURES, build
 from pacbayes.networks.audit import Audit
 from pacbayes.networks.batchnorm import fold_batchnorm, replace_batchnorm
-from pacbayes.networks.distributions import DISTRIBUTIONS, Distribution
 from pacbayes.networks.features import features
 from pacbayes.networks.standardisation import standardise
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
 __all__ = [
     "ARCHITECTURES",
-    "DISTRIBUTIONS",
     "Audit",
-    "Distribution",
     "StochasticNetwork",
     "build",
     "features",

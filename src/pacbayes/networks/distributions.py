@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from pacbayes.bounds.binary_kl import x_minus_log1p
-from pacbayes.checks import check_one_of
+from pacbayes.checks import check_number, check_one_of
+from pacbayes.errors import InvalidInput
 from pacbayes.networks.normals import Normals
 
 # A deviation never counts as smaller than this, in sampling and in the divergence alike: objectives without a
@@ -22,8 +23,15 @@ from pacbayes.networks.normals import Normals
 # beside weights of size .01 either way.
 SCALE_FLOOR = 1e-4
 
-LARGEST_VARIANCE = 1e12
-"""Of a prior: far beyond any use, and far below what float32 cannot square."""
+# Of a prior: far beyond any use, and far below what float32 cannot square.
+_LARGEST_VARIANCE = 1e12
+
+
+def check_variance(name: str, value: float) -> None:
+    """Refuse what is no variance for a prior."""
+    check_number(name, value)
+    if not 0 < value <= _LARGEST_VARIANCE:
+        raise InvalidInput(f"{name} must be positive, at most {_LARGEST_VARIANCE:g}, and is {value}")
 
 
 def scale_of(rho: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from pacbayes.data.dataset import spread_rows
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.conversion import check_model
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.refusals import PROBES
+from pacbayes.networks.refusals import PROBES, refuse_a_change
 from pacbayes.networks.shaping import forget_data, remember_data
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
@@ -74,8 +74,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
 
 def _refuse_a_network(net: StochasticNetwork, head: str | None) -> None:
     """Refuse a stochastic network whose last layer's inputs are not fixed, or not asked for."""
-    if net.fixed_part_changed():
-        raise InvalidInput("what is fixed in the network has changed since the prior was frozen: freeze it again")
+    refuse_a_change(net)
     if net.hidden_size:
         raise UnsupportedModel(
             "weights before the last layer are drawn, so its inputs cannot be computed once: make the last layer "

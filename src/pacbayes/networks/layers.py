@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pacbayes.checks import check_one_of
+from pacbayes.checks import check_in_range, check_one_of
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.distributions import Distribution, Gaussian
 from pacbayes.networks.normals import Normals, of_examples
@@ -45,8 +45,7 @@ class Draw:
 
     def __post_init__(self) -> None:
         check_one_of("sampling", self.sampling, SAMPLINGS)
-        if not 0 <= self.dropout < 1:
-            raise InvalidInput(f"dropout must lie in [0, 1), and is {self.dropout}")
+        check_in_range("dropout", self.dropout, 0, 1, closed_low=True)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pacbayes import processes
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
-from pacbayes.checks import check_kind, check_number
+from pacbayes.checks import check_kind
 from pacbayes.data.trace import Trace
 from pacbayes.devices import has_triton
 from pacbayes.errors import InvalidInput, UnsupportedModel, first_line
@@ -22,8 +22,8 @@ from pacbayes.networks.audit import Audit, audit
 from pacbayes.networks.binding import Binding
 from pacbayes.networks.distributions import (
     GAUSSIAN,
-    LARGEST_VARIANCE,
     Distribution,
+    check_variance,
     distribution_named,
     rho_of,
     scale_of,
@@ -87,11 +87,7 @@ class StochasticNetwork(nn.Module):
                 "the model, or a part of it, is compiled: give the modules that it was made of; training compiles its "
                 "own steps"
             )
-        check_number("the prior variance", prior_variance)
-        if not 0 < prior_variance <= LARGEST_VARIANCE:
-            raise InvalidInput(
-                f"the prior variance must be positive, at most {LARGEST_VARIANCE:g}, and is {prior_variance}"
-            )
+        check_variance("prior_variance", prior_variance)
         self.distribution = distribution_named(distribution)
         try:
             model = copy.deepcopy(model)

@@ -2,7 +2,7 @@
 
 from pacbayes.report.card import model_card
 from pacbayes.report.comparison import COLUMNS, Compared, compare_runs, warnings, write_comparison
-from pacbayes.report.decomposition import Part, decomposition, decomposition_svg, write_picture
+from pacbayes.report.decomposition import Part, decomposition, write_picture
 from pacbayes.report.page import write_report
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Part",
     "compare_runs",
     "decomposition",
-    "decomposition_svg",
     "model_card",
     "warnings",
     "write_comparison",

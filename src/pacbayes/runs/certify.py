@@ -22,7 +22,6 @@ from pacbayes.data import Data
 from pacbayes.errors import PacBayesError, ProcessLost
 from pacbayes.files import check_writable, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
-from pacbayes.runs.config import Config
 from pacbayes.runs.data import test_data
 from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.folder import RunFolder
@@ -113,22 +112,20 @@ def _evaluated(
 
 
 def _test_data(run: RunFolder, net: StochasticNetwork, bound_data: Data, data: str | None) -> Data | None:
-    """The test data, if there are any that can be used and that the prior has not seen."""
-    test = _test_part(run.config_with_data(data), bound_data)
-    if test is not None and run.config().prior_data and test.overlaps(*net.prior_trained_on):
-        return None
-    return test
+    """The test data, if there are any that can be used and that the prior has not seen.
 
-
-def _test_part(config: Config, bound_data: Data) -> Data | None:
-    """The test data, if there are any that can be used: they are no part of a certificate, and do not stop one."""
+    They are no part of a certificate, and do not stop one.
+    """
     try:
-        return test_data(config, bound_data.shape)
+        test = test_data(run.config_with_data(data), bound_data.shape)
     except ProcessLost:
         raise
     except PacBayesError as error:
-        warnings.warn(f"the test part cannot be used, and there is no test error: {error}", stacklevel=3)
+        warnings.warn(f"the test part cannot be used, and there is no test error: {error}", stacklevel=2)
         return None
+    if test is not None and run.config().prior_data and test.overlaps(*net.prior_trained_on):
+        return None
+    return test
 
 
 def _test_error(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pacbayes.bounds.deltas import check_priors
-from pacbayes.checks import check_one_of, check_types
+from pacbayes.checks import check_in_range, check_names, check_one_of, check_types
 from pacbayes.data import available
 from pacbayes.data.catalogue import image_folder, is_embedded
 from pacbayes.data.folders import expanded, parted
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.distributions import LARGEST_VARIANCE
+from pacbayes.networks.distributions import check_variance
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.ordinary import Ordinary
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -84,19 +85,10 @@ class Config:
         check_one_of("drawn", self.drawn, DRAWN)
         if not self.learns_prior and (self.prior_data or self.ordinary is not None or self.drawn != "all"):
             raise InvalidInput("prior_data, ordinary training and drawn = 'last' are for learnt priors")
-        if not 0 < self.prior_fraction < 1:
-            raise InvalidInput(f"prior_fraction must lie strictly between 0 and 1, and is {self.prior_fraction}")
-        if not 0 < self.prior_variance <= LARGEST_VARIANCE:
-            raise InvalidInput(
-                f"prior_variance must be positive, at most {LARGEST_VARIANCE:g}, and is {self.prior_variance}"
-            )
-        if not (0 <= self.expected_risk < 1 and 0 <= self.expected_kl < float("inf")):
-            raise InvalidInput(
-                f"expected_risk must lie in [0, 1) and expected_kl be 0 or more, not {self.expected_risk} and "
-                f"{self.expected_kl}"
-            )
-        if not 0 <= self.held_back < 1:
-            raise InvalidInput(f"held_back must lie in [0, 1), and is {self.held_back}")
+        check_in_range("prior_fraction", self.prior_fraction, 0, 1)
+        check_variance("prior_variance", self.prior_variance)
+        for name, high in (("expected_risk", 1), ("expected_kl", math.inf), ("held_back", 1)):
+            check_in_range(name, getattr(self, name), 0, high, closed_low=True)
         if self.expected_kl and not (self.expected_risk or self.held_back):
             raise InvalidInput(
                 "expected_kl goes with expected_risk or held_back, which choose Catoni's C together with it"
@@ -158,11 +150,8 @@ class Config:
 
     def with_options(self, options: Mapping[str, Any]) -> Config:
         """This configuration with some values replaced; tables (of a stage) are merged, ``epochs = 0`` drops one."""
-        known = {f.name for f in fields(self)}
-        changes: dict[str, Any] = {}
-        for name, value in options.items():
-            check_one_of("option", name, sorted(known))
-            changes[name] = self._stage(name, value) if name in TABLES else value
+        check_names(options, Config)
+        changes: dict[str, Any] = {k: self._stage(k, v) if k in TABLES else v for k, v in options.items()}
         return replace(self, **changes)
 
     def with_data_at(self, place: str | None) -> Config:

@@ -36,9 +36,9 @@ def data_record(data: Data | Pixels, parts: dict[str, tuple[int, str]]) -> dict[
 def training_data(config: Config, *, download: bool = True) -> SplitData:
     """The two parts of the split, or no prior data and everything."""
     with processes.in_turn():
-        data = load(config.data, "train", folder=config.data_folder or None, download=download)
+        data = load(config.data, "train", folder=config.data_folder, download=download)
         if config.prior_data:
-            other = load(config.prior_data, "train", folder=config.data_folder or None, download=download)
+            other = load(config.prior_data, "train", folder=config.data_folder, download=download)
             if (other.shape, other.classes) != (data.shape, data.classes):
                 raise InvalidInput(
                     f"the prior data have examples of shape {list(other.shape)} and {other.classes} classes, and the "
@@ -60,7 +60,7 @@ def test_data(config: Config, shape: tuple[int, ...], *, download: bool = True) 
     """The test part, if the dataset has one."""
     try:
         with processes.in_turn():
-            data = load(config.data, "test", folder=config.data_folder or None, download=download)
+            data = load(config.data, "test", folder=config.data_folder, download=download)
     except MissingData:
         return None
     if data.shape != shape:

@@ -59,7 +59,7 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
         found = files or find_images(expanded(place), side or trained_side, every_class=False).files
         images = read_images(found, shape, resize=bool(side or trained_side), scaling=scaling or IMAGES)
         return images, [file.name if files else file.relative_to(expanded(place)).as_posix() for file in found]
-    inputs = load_inputs(name, folder=config.data_folder or None, features=record.get("feature_names", ()))
+    inputs = load_inputs(name, folder=config.data_folder, features=record.get("feature_names", ()))
     if scaling is not None and image_scaling(name) is None and len(inputs):
         _look_at_the_range(inputs, scaling, config.data)
     return inputs, []

@@ -78,7 +78,7 @@ class _Found:
 
 def _found(config: Config, at: Config, place: str | None) -> Generator[Check, None, _Found | None]:
     """The data where ``at`` has them, if they are at hand; no folder makes verification fetch anything."""
-    folder = at.data_folder or None
+    folder = at.data_folder
     try:
         source = find(at.data, "train", folder=folder, download=False)
     except PacBayesError as error:

@@ -58,7 +58,7 @@ def run_sweep(
         sweep = sweep.with_device(device)
     # Data that are missing show before anything is made, and are fetched once.
     names = filter(None, (sweep.base.data, sweep.base.prior_data))
-    data = [f"{load(name, folder=sweep.base.data_folder or None).fingerprint()}  {name}\n" for name in names]
+    data = [f"{load(name, folder=sweep.base.data_folder).fingerprint()}  {name}\n" for name in names]
     with _locked(folder):
         _begin(folder, content, "".join(data).encode())
         study = Study(folder, sweep)

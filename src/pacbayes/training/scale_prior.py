@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pacbayes.checks import check_count, check_number, plain
+from pacbayes.checks import check_count, check_in_range, check_number, plain
 from pacbayes.data import Data, as_data
-from pacbayes.errors import InvalidInput
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.normals import normals_like
 from pacbayes.networks.shaping import OF_A_LOOP
@@ -71,8 +70,7 @@ def scale_prior(
     passes, batch_size, seed = plain(passes), plain(batch_size), plain(seed)
     check_count("passes", passes)
     check_count("batch_size", batch_size)
-    if not 0 < tolerance < 1:
-        raise InvalidInput(f"tolerance must lie strictly between 0 and 1, and is {tolerance}")
+    check_in_range("tolerance", tolerance, 0, 1)
     check_seed(seed)
     settings = Settings()
     check_fit(net, data, settings)
