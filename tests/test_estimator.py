@@ -342,3 +342,19 @@ def test_a_module_of_ones_own():
 def test_bad_settings_are_named(options, words):
     with pytest.raises(InvalidInput, match=words):
         quick(**options).fit(*blobs())
+
+
+def test_inputs_that_recur_are_pointed_out_where_their_draws_are_fixed():
+    x, y = np.arange(200)[:, None] % 2, np.arange(200) % 2
+    options = {"model": "mlp", "prior_fraction": 0, "draws": 100, "epochs": 1}
+    with pytest.warns(UserWarning, match="equal inputs have one draw for all time"):
+        CertifiedClassifier(random_state=0, **options).fit(x, y)
+    CertifiedClassifier(**options).fit(x, y)
+    CertifiedClassifier(random_state=0, **options).fit(np.arange(200)[:, None] / 100, y)
+
+
+def test_a_preprocessing_that_mixes_small_examples_is_refused():
+    x, y = 1e-6 * np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+    mixing = FunctionTransformer(lambda x: x - x.mean(0))
+    with pytest.raises(InvalidInput, match="depends on the examples beside it"):
+        CertifiedClassifier(preprocessing=mixing, random_state=0).fit(x, y)

@@ -36,6 +36,7 @@ from pacbayes.networks.layers import Draw
 from pacbayes.networks.memory import chunk_size
 from pacbayes.networks.normals import Seeded
 from pacbayes.networks.precision import full_precision
+from pacbayes.networks.refusals import near
 from pacbayes.networks.shaping import data_behind
 from pacbayes.networks.votes import tally
 from pacbayes.seeds import derived_seed
@@ -46,6 +47,8 @@ VOTES = 256
 """How many draws ``vote_share`` makes for each example."""
 
 _PROBES = 16
+# Of the bound data, whose inputs may recur.
+_RECURRING = 0.1
 _WEIGHTS_AT_ONCE = 2**24
 
 _SPLIT, _START, _PRIOR, _POSTERIOR, _CERTIFICATE, _HOLDOUT, _PREDICTION = range(7)
@@ -70,7 +73,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
 
     The certificate is about the *randomised* classifier that ``predict`` is: each example is labelled by a network
     drawn for it from the posterior. With an integer ``random_state`` the draw for an example follows from the example,
-    which then has the same label in every call, whatever stands beside it; without one draws are fresh.
+    which then has the same label in every call, whatever stands beside it; without one draws are fresh. Equal examples
+    share such a draw: where inputs recur, the certificate holds on average over its seeds, and for fresh draws.
 
     Whatever stands before it in a ``Pipeline`` and learns from data (a scaler, an imputer, a selection of features)
     has seen the bound data, and there is **no valid certificate** then: give it as ``preprocessing``. The same holds
@@ -185,6 +189,13 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
             )
             return self
         bound_data = data.take(bound_rows)
+        if isinstance(self.random_state, numbers.Integral) and bound_data.recurring > _RECURRING:
+            warnings.warn(
+                f"{100 * bound_data.recurring:.0f} % of the examples have the inputs of another one, and with an "
+                "integer random_state equal inputs have one draw for all time: the certificate is about draws of their "
+                "own, random_state=None",
+                stacklevel=2,
+            )
         fit(net, bound_data, settings=replace(posterior, seed=derived_seed(seed, _POSTERIOR)))
         self.certificate_ = certify(net, bound_data, seed=derived_seed(seed, _CERTIFICATE), **certified)
         if len(prior_rows):
@@ -214,7 +225,8 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         """The share of 256 drawn networks that give each class: with which probability ``predict`` does.
 
         Over new examples, one minus the share of the true class averages to the true risk, which the certificate
-        bounds. The class of the largest share, a majority vote, errs at most twice as often as is certified.
+        bounds. The class of the largest share, a majority vote, errs at most twice as often as is certified (for an
+        integer random_state, on average over these).
         """
         check_is_fitted(self, "network_")
         x, seed = self._new_inputs(X)
@@ -304,7 +316,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):
         x, count = self._transformed(X), _num_samples(X)
         rows = spread_rows(count, _PROBES).numpy()
         alone = torch.cat([self._transformed(_safe_indexing(X, rows[i : i + 1])) for i in range(len(rows))])
-        if not torch.allclose(alone, x[rows], rtol=1e-3, atol=1e-4):
+        if not near(alone, x[rows], x.abs().amax(0)):
             raise InvalidInput(
                 f"what {type(self.preprocessing_).__name__} makes of an example depends on the examples beside it: "
                 "there is no valid certificate for that"

@@ -299,7 +299,10 @@ def test_twins_in_the_prior_data_are_pointed_out():
     prior_data, bound_data = split((torch.cat([x, x[rare]]), torch.cat([y, y[rare]])), 0.5)
     net = stochastic(nn.Linear(5, 2), 0.1)
     freeze_prior(net, prior_data)
-    with pytest.warns(UserWarning, match="have input and label of one that the prior has seen"):
+    with (
+        pytest.warns(UserWarning, match="have input and label of one that the prior has seen"),
+        pytest.warns(UserWarning, match="are copies of others"),
+    ):
         certify(net, bound_data, draws=50)
     freeze_prior(other := stochastic(nn.Linear(5, 2), 0.1), (x[:300], y[:300]))
     certify(other, (x[300:], y[300:]), draws=50)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import Subset, TensorDataset
 
 import pacbayes as pb
 from pacbayes import certify, fit, holdout_bound, split, stochastic
@@ -20,6 +21,8 @@ from pacbayes.certificates.bound_data import copies_among, copies_of
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, RunError, UnsupportedModel
 from pacbayes.networks.held_aside import held_aside
+from pacbayes.networks.layers import Draw
+from pacbayes.networks.normals import normals_like
 from pacbayes.runs import RunFolder, verify_run
 from pacbayes.runs.certify import certify_run
 from pacbayes.runs.config import Config
@@ -561,6 +564,55 @@ def test_a_posterior_loaded_as_a_prior_has_seen_the_bound_data():
         certify(net, data, draws=10)
 
 
+class Times(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("factor", torch.ones(()))
+
+    def forward(self, x):
+        return self.factor * x
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda net: net.model[0].factor.fill_(2.0), lambda net: net.prior_mean.add_(1.0)],
+    ids=["buffer", "prior"],
+)
+def test_a_prior_that_has_changed_does_not_mend_itself(change):
+    net = stochastic(nn.Sequential(Times(), nn.Linear(4, 2)), 0.01)
+    data = noise()
+    pb.fit(net, data, epochs=1)
+    change(net)
+    net.load_state(net.state("prior"), "prior")
+    with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
+        certify(net, data, draws=10)
+
+
+def test_a_posterior_of_another_network_has_learnt_from_data_that_nobody_has_named():
+    net, data = stochastic(nn.Linear(4, 2), 0.01), noise()
+    other = copy.deepcopy(net)
+    pb.fit(net, data, epochs=1)
+    other.load_state(net.state())
+    assert certify(other, data, draws=10).check() == []  # any posterior may be certified
+    with pytest.raises(pb.PacBayesError, match="learnt from data that nobody has named"):
+        other.freeze_prior()
+    # One's own may be put back.
+    early = (again := stochastic(nn.Linear(4, 2), 0.01)).state()
+    pb.fit(again, data, epochs=1)
+    again.load_state(early)
+    assert not again.trained_on.unnamed
+
+
+@pytest.mark.parametrize("way", ["drawn", "conditional_moments"])
+def test_gradients_through_every_kind_of_pass_are_noticed(way):
+    net, data = stochastic(nn.Linear(4, 2), 0.01), noise()
+    normals = normals_like(net.mean, torch.Generator().manual_seed(0))
+    out = getattr(net, way)(data.x, Draw("shared", normals))
+    (out if way == "drawn" else out[1]).sum().backward()
+    with pytest.raises(pb.PacBayesError, match="learnt from data that nobody has named"):
+        net.freeze_prior()
+
+
 def learnt_by_heart(net, data):
     """By a loop of one's own."""
     optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
@@ -665,8 +717,71 @@ def test_copies_made_before_the_split_are_pointed_out(kind):
 def test_what_recurs_by_itself_is_not_pointed_out(kind):
     g = np.random.default_rng(0)
     prior, bound = pb.split((FEW[kind](g), g.integers(0, 2, 600)), 0.5)
-    assert bound.copied_from(prior) > 0.1 * len(bound) and copies_of([prior], bound) is None
+    assert bound.copied_from(prior).sum() > 0.1 * len(bound) and copies_of([prior], bound) is None
     assert copies_among(bound) is None
+
+
+def test_copies_of_a_rare_class_are_pointed_out():
+    """They are few of all the examples, and may be most of the errors."""
+    g = np.random.default_rng(0)
+    x, y = g.normal(size=(2000, 5)), (np.arange(2000) % 50 == 0).astype(int)
+    rows = np.concatenate([np.arange(2000), *[np.flatnonzero(y)] * 2])
+    prior, bound = pb.split((x[rows], y[rows]), 0.5)
+    assert bound.copied_from(prior).sum() < 0.05 * len(bound) and copies_of([prior], bound)
+    assert bound.copied.sum() < 0.05 * len(bound) and copies_among(bound)
+    # A few by chance are not.
+    x[-5:], y[-5:] = x[:5], y[:5]
+    for part in pb.split((x, y), 0.5):
+        assert copies_among(part) is None
+    prior, bound = pb.split((x, y), 0.5)
+    assert copies_of([prior], bound) is None
+
+
+def test_a_subset_with_the_same_example_twice_is_refused():
+    data = TensorDataset(torch.randn(60, 4), torch.arange(60) % 2)
+    rows = [*range(60), 3, 7]
+    whole = as_data(Subset(data, rows))
+    assert (
+        len(whole) == 62 and torch.equal(whole.x, data.tensors[0][rows]) and torch.equal(whole.y, data.tensors[1][rows])
+    )
+    with pytest.raises(InvalidInput, match="taken twice"):
+        certify(stochastic(nn.Linear(4, 2), 0.01), Subset(data, rows), draws=10)
+    assert certify(stochastic(nn.Linear(4, 2), 0.01), Subset(data, rows[::2]), draws=10).m == 31
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
+class Beside(nn.Module):
+    """What mixes the examples goes through a layer whose means are 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.others, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        nn.init.zeros_(self.others.weight)
+        nn.init.zeros_(self.others.bias)
+
+    def forward(self, x):
+        return self.out(self.own(x) + self.others(x.mean(0, keepdim=True)))
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e-4, 1.0, 1e4])
+def test_a_model_that_mixes_small_examples_is_refused(size):
+    model = nn.Sequential(Centred(), nn.Linear(4, 2, bias=False))
+    x, y = size * torch.randn(60, 4), torch.arange(60) % 2
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        certify(stochastic(model, 0.01), (x, y), draws=10)
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        pb.features(nn.Sequential(Centred(), nn.Linear(4, 2)), (x, y))
+    certify(stochastic(model[1:], 0.01), (x, y), draws=10)
+    pb.features(nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, 2)), (x, y))
+
+
+def test_a_model_that_mixes_examples_where_its_means_are_silent_is_refused():
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        certify(stochastic(Beside(), 0.01), noise(), draws=10)
 
 
 class Sized(nn.Module):

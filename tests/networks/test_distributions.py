@@ -229,3 +229,14 @@ def test_prior_variance_is_the_variance_of_a_drawn_weight(family, variance):
 def test_prior_variances_that_are_none_are_refused(variance):
     with pytest.raises(InvalidInput, match="prior_variance"):
         stochastic(two_layers(), variance)
+
+
+@pytest.mark.parametrize("family", DISTRIBUTIONS)
+def test_a_divergence_of_nearly_equal_laws_keeps_its_digits(family):
+    """Where it is 1e-20 of a nat, not that it mattered."""
+    prior = torch.rand(1000, dtype=torch.float64, generator=seeded(0)) + 0.01
+    scale = prior * (1 + 1e-10 * torch.randn(1000, dtype=torch.float64, generator=seeded(1)))
+    zero = torch.zeros_like(prior)
+    excess = (scale - prior) / prior  # exact: the two are near
+    expected = excess.square() * (1 if family == "gaussian" else 0.5)
+    torch.testing.assert_close(DISTRIBUTIONS[family].kl(zero, scale, zero, prior), expected, rtol=1e-9, atol=0)

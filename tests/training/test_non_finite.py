@@ -22,8 +22,8 @@ def poison(monkeypatch: pytest.MonkeyPatch, part: str, at: int) -> None:
     calls = itertools.count()
     moments, combine = StochasticNetwork.conditional_moments, Stage.combine
 
-    def bad_moments(net, *args):
-        mean, variance = moments(net, *args)
+    def bad_moments(net, *args, **options):
+        mean, variance = moments(net, *args, **options)
         return (mean * math.nan if next(calls) == at else mean), variance
 
     def bad_divergence(stage, loss, kl, lam):

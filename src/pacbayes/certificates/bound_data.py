@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from pacbayes.data import Data
@@ -16,8 +17,8 @@ from pacbayes.networks.refusals import check_examples, refuse_what_mixes_example
 from pacbayes.networks.shaping import Seen
 from pacbayes.networks.stochastic import StochasticNetwork
 
-# Copies are pointed out where they are this share of the data.
-_COPIES, _TWINS = 0.2, 0.05
+# Copies are pointed out where they are this share of the data, or of a class, and at least so many of it.
+_COPIES, _TWINS, _FEW = 0.2, 0.05, 10
 # How many examples, and features at a time, say how often values recur; and what is as good as never.
 _SAMPLE, _COLUMNS, _NEVER = 500, 4096, 1e-12
 
@@ -57,12 +58,12 @@ def doubts(prior_data: Sequence[Data | Trace], data: Data) -> list[str]:
 
 def copies_among(data: Data) -> str | None:
     """What to say where many of the examples are copies of each other."""
-    if not _too_many(data.copies, data, len(data), _COPIES):
+    if not _too_many(data.copied, data, len(data), _COPIES):
         return None
     return (
-        f"{data.copies} of the {len(data)} examples are copies of others. If somebody copied them, as oversampling "
-        "does, m counts examples that were never drawn, the prior may have seen others of the same, and there is no "
-        "valid certificate: take the copies out before the split"
+        f"{data.copied.sum()} of the {len(data)} examples are copies of others. If somebody copied them, as "
+        "oversampling does, m counts examples that were never drawn, the prior may have seen others of the same, and "
+        "there is no valid certificate: take the copies out before the split"
     )
 
 
@@ -72,15 +73,22 @@ def copies_of(prior_data: Sequence[Data | Trace], data: Data) -> str | None:
     if not _too_many(twins, data, sum(len(trace_of(some).labels) for some in prior_data), _TWINS):
         return None
     return (
-        f"{twins} of the {len(data)} examples have input and label of one that the prior has seen. If somebody copied "
-        "them before the split, as oversampling does, there is no valid certificate: copy after it, and in the prior "
-        "data alone"
+        f"{twins.sum()} of the {len(data)} examples have input and label of one that the prior has seen. If "
+        "somebody copied them before the split, as oversampling does, there is no valid certificate: copy after it, "
+        "and in the prior data alone"
     )
 
 
-def _too_many(copies: int, data: Data, others: int, share: float) -> bool:
-    """Whether so many of the data are copies of others, and chance does not explain a third of them."""
-    return copies > share * len(data) and copies > 3 * len(data) * min(1.0, others * _alike_by_chance(data))
+def _too_many(copied: np.ndarray, data: Data, others: int, share: float) -> bool:
+    """Whether so many of the data, or of a class, are copies of others, and chance does not explain a third of them.
+
+    Oversampling copies rare classes, which are few of all examples and may make most of the errors.
+    """
+    labels = data.y.numpy(force=True)
+    sizes = np.bincount(labels, minlength=data.classes)
+    copies = np.bincount(labels[copied], minlength=data.classes)
+    many = copied.sum() > share * len(data) or bool(((copies > share * sizes) & (copies >= _FEW)).any())
+    return many and copied.sum() > 3 * len(data) * min(1.0, others * _alike_by_chance(data))
 
 
 def _alike_by_chance(data: Data) -> float:

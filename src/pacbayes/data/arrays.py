@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from pacbayes.data.dataset import Data, check_inputs, check_labels, refuse_gradient
 from pacbayes.data.labels import number_labels, refuse_missing
@@ -25,6 +25,10 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     if isinstance(data, Data):
         _check_outputs(data.classes, classes)
         return data
+    if type(data) is Subset and len(once := np.unique(data.indices)) < len(data.indices):
+        # Taken twice, as Data.take() would: whatever counts the examples must know.
+        read_once = as_data(Subset(data.dataset, once.tolist()), classes=classes, name=name)
+        return read_once.take(np.searchsorted(once, data.indices))
     class_names: tuple[str, ...] = ()
     if (arrays := arrays_of(data)) is not None:
         *data, class_names = arrays

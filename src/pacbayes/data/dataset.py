@@ -150,11 +150,11 @@ class Data:
         # By what they were made of, and as they are: features of the same examples may have been made apart.
         return any(overlapping(own.origins, them.origins) or overlapping(own.rows, them.rows) for them in found)
 
-    def copied_from(self, *others: "Data | Trace") -> int:
-        """How many have input and label of one of the others."""
+    def copied_from(self, *others: "Data | Trace") -> np.ndarray:
+        """Which examples have input and label of one of the others."""
         if not others:
-            return 0
-        return int(np.isin(self.trace.with_labels(), together(others).with_labels()).sum())
+            return np.zeros(len(self), bool)
+        return np.isin(self.trace.with_labels(), together(others).with_labels())
 
     @cached_property
     def trace(self) -> Trace:
@@ -170,9 +170,15 @@ class Data:
         return self.source is not None and len(np.unique(self.source[1])) < len(self)
 
     @cached_property
-    def copies(self) -> int:
-        """How many examples have both input and label of an earlier one."""
-        return len(self) - len(np.unique(with_labels(self._row_digests, self.y.numpy(force=True))))
+    def copied(self) -> np.ndarray:
+        """Which examples have both input and label of an earlier one."""
+        _, first = np.unique(with_labels(self._row_digests, self.y.numpy(force=True)), return_index=True)
+        return np.isin(np.arange(len(self)), first, invert=True)
+
+    @cached_property
+    def recurring(self) -> float:
+        """The share of examples whose input is that of an earlier one."""
+        return 1 - len(np.unique(self._row_digests)) / len(self)
 
     @cached_property
     def _row_digests(self) -> np.ndarray:

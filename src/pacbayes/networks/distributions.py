@@ -118,11 +118,9 @@ class Laplace:
 
         Written ``h(b/b̃ - 1) + (b/b̃) h(exp(-|d|/b) - 1)`` with h(x) = x - log(1 + x), which does not cancel.
         """
-        ratio = scale / prior_scale
+        ratio, excess = scale / prior_scale, (scale - prior_scale) / prior_scale
         away = (mean - prior_mean).abs() * math.sqrt(2) / scale
-        spread = torch.where(
-            (ratio - 1).abs() < 0.3, x_minus_log1p((ratio - 1).clamp(-0.3, 0.3)), ratio - 1 - ratio.log()
-        )
+        spread = torch.where(excess.abs() < 0.3, x_minus_log1p(excess.clamp(-0.3, 0.3)), excess - ratio.log())
         lost = torch.expm1(-away)
         shift = torch.where(lost > -0.3, x_minus_log1p(lost.clamp_min(-0.3)), lost + away)
         return spread + ratio * shift

@@ -19,7 +19,7 @@ from pacbayes.data.dataset import spread_rows
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.conversion import check_model
 from pacbayes.networks.precision import full_precision
-from pacbayes.networks.refusals import PROBES, refuse_a_change
+from pacbayes.networks.refusals import PROBES, near, refuse_a_change
 from pacbayes.networks.shaping import forget_data, remember_data
 from pacbayes.networks.stochastic import StochasticNetwork, stochastic
 
@@ -60,7 +60,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         x = torch.cat([given(some) for some in data.x.split(batch_size)])
         rows = spread_rows(len(x), PROBES)
         alone = torch.cat([given(some) for some in data.x[rows].split(1)])
-    if not torch.allclose(x[rows], alone, rtol=1e-3, atol=1e-4):
+    if not near(alone, x[rows], x.abs().amax(0)):
         raise UnsupportedModel(
             "what the head gets for an example depends on the other examples of the batch (a batch normalisation "
             "without statistics, or an operation over the first axis): there is no valid certificate for it"

@@ -121,6 +121,8 @@ class StochasticNetwork(nn.Module):
         # How many single networks were drawn for a certificate.
         self.single_draws = 0
         self.looks = Looks()
+        # Digests of the weights that state() gave: they are this network's own.
+        self._given: set[str] = set()
         # Names of tensors that each pass overwrites: see refusals.py.
         self.left_behind: set[str] = set()
         self._freeze()
@@ -259,9 +261,7 @@ class StochasticNetwork(nn.Module):
         dropout: float = 0.0,
     ) -> Tensor:
         """A sampled output, [batch, classes]; ``sampling`` as in :class:`~pacbayes.networks.layers.Draw`."""
-        out = self.drawn(x, Draw(sampling, self._normals(generator), dropout))
-        self._note_gradients(out)
-        return out
+        return self.drawn(x, Draw(sampling, self._normals(generator), dropout))
 
     def conditional(
         self,
@@ -271,14 +271,7 @@ class StochasticNetwork(nn.Module):
         dropout: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Mean M and variance V of the output given a draw of the hidden weights, each [batch, classes]."""
-        mean, variance = self.conditional_moments(x, Draw(sampling, self._normals(generator), dropout))
-        self._note_gradients(mean)
-        return mean, variance
-
-    def _note_gradients(self, out: Tensor) -> None:
-        """Whoever sends a gradient back through an output is training, on data that nobody has named yet."""
-        if out.requires_grad:
-            out.register_hook(lambda _: self.trained_on.note(OF_A_LOOP))
+        return self.conditional_moments(x, Draw(sampling, self._normals(generator), dropout))
 
     def _normals(self, generator: torch.Generator | None) -> Normals:
         if self.mean.is_cuda and has_triton() and self.mean.dtype == torch.float32 and not torch.is_grad_enabled():
@@ -287,16 +280,19 @@ class StochasticNetwork(nn.Module):
             return GpuNormals(generator, self.mean)
         return normals_like(self.mean, generator)
 
-    def drawn(self, x: Tensor, draw: Draw) -> Tensor:
-        """:meth:`forward`, with the randomness from a source of one's own."""
-        return self._pass(x, draw, conditional=False)[0]
+    def drawn(self, x: Tensor, draw: Draw, *, noted: bool = True) -> Tensor:
+        """:meth:`forward`, with the randomness from a source of one's own.
 
-    def conditional_moments(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """:meth:`conditional`, with the randomness from a source of one's own."""
-        mean, variance = self._pass(x, draw, conditional=True)
+        ``noted``: whoever sends a gradient back through the output is training, on data that nobody has named yet.
+        """
+        return self._pass(x, draw, noted, conditional=False)[0]
+
+    def conditional_moments(self, x: Tensor, draw: Draw, *, noted: bool = True) -> tuple[Tensor, Tensor]:
+        """:meth:`conditional`, likewise."""
+        mean, variance = self._pass(x, draw, noted, conditional=True)
         return mean, variance
 
-    def _pass(self, x: Tensor, draw: Draw, *, conditional: bool) -> tuple[Tensor, ...]:
+    def _pass(self, x: Tensor, draw: Draw, noted: bool, *, conditional: bool) -> tuple[Tensor, ...]:
         shapes = list(self.slots.values())
         scale = scale_of(self.rho) if draw.scales is None else draw.scales
         means, scales = (torch.split(v, self.sizes) for v in (self.mean, scale))
@@ -304,7 +300,12 @@ class StochasticNetwork(nn.Module):
         def moments(slot: int) -> Moments:
             return Moments(means[slot].view(shapes[slot]), scales[slot].view(shapes[slot]), self._family(slot))
 
-        return self._passes.run(x, draw, moments, conditional=conditional)
+        outputs = self._passes.run(x, draw, moments, conditional=conditional)
+        if noted:
+            for out in outputs:
+                if out.requires_grad:
+                    out.register_hook(lambda _: self.trained_on.note(OF_A_LOOP))
+        return outputs
 
     def train(self, mode: bool = True) -> StochasticNetwork:
         """The model inside stays in evaluation mode: the loss must be a function of one example and the weights."""
@@ -324,17 +325,23 @@ class StochasticNetwork(nn.Module):
             tensors |= {f"{kind}.{name}": part for name, part in self.parts(vector).items()}
         if which == "prior" and self.catoni != CATONI_GRID:
             tensors["catoni"] = torch.tensor(self.catoni, dtype=torch.float64)
+        self._given.add(self._weights_digest(which))
         return {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
+
+    def _weights_digest(self, which: str) -> str:
+        return " ".join(digest(vector) for vector in self._vectors(which).values())
 
     @torch.no_grad()
     def load_state(self, tensors: dict[str, Tensor], which: str = "posterior") -> None:
         """Put back what :meth:`state` gave, after a check of names, shapes, dtypes and values.
 
-        They do not say which data shaped them: that the bound data did not shape the prior is for you to see to.
+        They do not say which data shaped them: that the bound data did not shape the prior is for you to see to. A
+        posterior of another network's, should it become a prior, has learnt from data that nobody has named.
         """
         check_kind("the state", tensors, dict, "a dict of tensors, as net.state() gives it")
         expected, tensors = self.state(which), dict(tensors)
         expected.pop("catoni", None)
+        altered = which == "prior" and self.fixed_part_changed() is not None  # then it is not known what it was
         values: tuple[float, ...] = CATONI_GRID
         if which == "prior" and "catoni" in tensors:
             stored = tensors.pop("catoni")
@@ -352,11 +359,13 @@ class StochasticNetwork(nn.Module):
         for kind, vector in self._vectors(which).items():
             vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots]))
         self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
+        if self._weights_digest(which) not in self._given and which == "posterior":
+            self.trained_on.note(OF_A_LOOP)
         if which == "prior":
             self.note_fixed()
             if values != self.catoni:
                 self._take_catoni(values)
-            if any(not torch.equal(tensors[name], old) for name, old in expected.items()):
+            if altered or any(not torch.equal(tensors[name], old) for name, old in expected.items()):
                 self.prior_trained_on = Seen(self.trained_on)  # it may be a posterior of theirs
 
     def load_state_dict(self, *_: object, **__: object) -> Any:

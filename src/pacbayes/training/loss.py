@@ -26,14 +26,14 @@ def batch_loss(
 ) -> tuple[Tensor, Tensor]:
     """(loss, error): the differentiable risk that the objective is made of, and the estimated 0-1 risk.
 
-    With ``scales``, the weights' deviations, it depends on these in place of the rhos.
+    With ``scales``, the weights' deviations, it depends on these in place of the rhos. Who calls it notes the data.
     """
     if settings.method == "CE":
-        outputs = net.drawn(x, Draw("mean", normals, settings.dropout, scales=scales))
+        outputs = net.drawn(x, Draw("mean", normals, settings.dropout, scales=scales), noted=False)
         return F.cross_entropy(outputs, y), _error(outputs, y)
     draw = Draw(settings.sampling, normals, settings.dropout, scales=scales)
     if settings.method == "S":
-        outputs = net.drawn(x, draw)
+        outputs = net.drawn(x, draw, noted=False)
         return bounded_cross_entropy(outputs, y, settings.p_min), _error(outputs, y)
     risk = conditional_risk(net, x, y, settings, draw)
     return risk, risk.detach()
@@ -57,7 +57,7 @@ def objective_of(loss: Tensor, kl: Tensor, settings: Settings, m: int, lam: Tens
 
 def conditional_risk(net: StochasticNetwork, x: Tensor, y: Tensor, settings: Settings, draw: Draw) -> Tensor:
     """The mean misclassification probability given a hidden draw: unbiased for the 0-1 risk (section 3.2)."""
-    mean, variance = net.conditional_moments(x, draw)
+    mean, variance = net.conditional_moments(x, draw, noted=False)
     estimator = None if settings.estimator == "auto" else settings.estimator
     normals = of_examples(draw.normals, axis=1)
     return misclassification_probability(
