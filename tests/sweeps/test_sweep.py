@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing as mp
 import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from pacbayes.runs.check import FAILED as CHECK_FAILED
 from pacbayes.runs.journal import read_journal
 from pacbayes.sweeps import LocalWorkers, Progress, Result, Specification, run_sweep
 from pacbayes.sweeps.results import made_priors
-from pacbayes.sweeps.trial import COMPLETE, FAILED, PRUNED, prior_is_there, train_trial
+from pacbayes.sweeps.trial import COMPLETE, FAILED, PRUNED, Outcome, prior_is_there, train_trial
 
 AXES = "prior_variance = [0.001, 0.01]\nposterior.rate = [0.002, 0.02]"
 
@@ -123,6 +124,47 @@ def test_a_trial_that_fails_does_not_stop_the_others(sweep_file, tmp_path):
     good, bad = result.trials
     assert good.state == COMPLETE and bad.state == FAILED and "not finite" in bad.message
     assert result.best == good and "not finite" in result.rows()[1][-1]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_a_full_disk_or_memory_ends_the_sweep_and_not_the_trial(fault, sweep_file, tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise fault
+
+    folder = tmp_path / "sweep"
+    file = sweep_file("posterior.rate = [0.002, 0.02]")
+    with monkeypatch.context() as patch, pytest.raises(RunError, match="trial 0 cannot go on here: .*pacbayes sweep"):
+        patch.setattr("pacbayes.sweeps.trial.train_run", full)
+        run_sweep(file, folder, InThisProcess)
+    result = run_sweep(file, folder, InThisProcess)
+    assert [trial.state for trial in result.trials] == [COMPLETE] * 2
+
+
+class InThisProcess:
+    """A worker that does each task at once."""
+
+    size = 1
+
+    def __init__(self, device: str):
+        self.ended: list[tuple[int, Outcome]] = []
+
+    def start(self, number: int, task: Callable[..., Outcome], *arguments: object) -> None:
+        self.ended.append((number, task(*arguments)))
+
+    def finished(self) -> list[tuple[int, Outcome]]:
+        ended, self.ended = self.ended, []
+        return ended
+
+    def close(self) -> None:
+        pass
 
 
 def test_a_trial_is_checked_like_any_run_before_it_is_trained(data_file, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pacbayes.errors import InvalidInput, first_line
-from pacbayes.sweeps.trial import FAILED, Outcome
+from pacbayes.sweeps.trial import FAILED, HALTED, Outcome, of_the_machine
 from pacbayes.sweeps.workers import LIVES, Task
 
 
@@ -59,7 +59,7 @@ class RayWorkers:
         try:
             outcome: Outcome = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return Outcome(FAILED, f"Ray gave it up: {first_line(error)}")
+            return Outcome(HALTED if of_the_machine(error) else FAILED, f"Ray gave it up: {first_line(error)}")
         return outcome
 
 

@@ -15,7 +15,16 @@ from pacbayes.runs import Config, RunFolder
 from pacbayes.sweeps.results import Result, made_priors, ranked, write_results
 from pacbayes.sweeps.specification import Specification
 from pacbayes.sweeps.study import Study, Trial, optuna_installed
-from pacbayes.sweeps.trial import COMPLETE, FAILED, Outcome, certify_trial, prior_is_there, prior_key, train_trial
+from pacbayes.sweeps.trial import (
+    COMPLETE,
+    FAILED,
+    HALTED,
+    Outcome,
+    certify_trial,
+    prior_is_there,
+    prior_key,
+    train_trial,
+)
 from pacbayes.sweeps.workers import Workers
 from pacbayes.training import Epoch
 
@@ -87,6 +96,11 @@ class _Run:
             while len(self.running) < self.pool.size and (trial := self._next()) is not None:
                 self._start(trial)
             for number, outcome in self.pool.finished():
+                if outcome.state == HALTED:
+                    raise RunError(
+                        f"trial {number} cannot go on here: {outcome.message}. Mend that, then go on with 'pacbayes "
+                        f"sweep {in_shell(self.folder)}'"
+                    )
                 self._look(number)
                 bounds = self._bounds(number)
                 self.study.tell(number, outcome, bounds[-1] if outcome.state == COMPLETE else None)

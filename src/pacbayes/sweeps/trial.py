@@ -18,6 +18,8 @@ from pacbayes.runs.train import checked_data
 from pacbayes.training import Epoch
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
+HALTED = "halted"
+"""By the machine, which says nothing about the trial: it is taken up again when the sweep goes on."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def train_trial(config: Config, path: Path, priors: Path, stop: Path, checkpoint
     except _Stopped:
         return Outcome(PRUNED)
     except Exception as error:
-        return Outcome(FAILED, _words(error))
+        return Outcome(HALTED if of_the_machine(error) else FAILED, _words(error))
     return Outcome(COMPLETE)
 
 
@@ -116,6 +118,11 @@ def _keep_prior(run: RunFolder, config: Config, priors: Path) -> None:
         mine = priors / f".{run.path.name}-{file.name}"
         shutil.copyfile(run.checkpoint_file(stage), mine)
         mine.replace(file)
+
+
+def of_the_machine(error: Exception) -> bool:
+    """Whether it is about the disk or the memory; PyTorch has words of its own where a CPU's is not enough."""
+    return isinstance(error, OSError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _words(error: Exception) -> str:
