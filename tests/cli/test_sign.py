@@ -54,3 +54,15 @@ def test_words_from_a_folder_command_no_terminal(run, pacbayes_main):
     for name in ("certify", "report"):
         result = pacbayes_main(name, run)
         assert result.status == 1 and "\x1b" not in result.err and len(result.err) < 2100
+
+
+def test_a_signing_that_was_cut_off_can_be_repeated(run, pacbayes_main, tmp_path):
+    pacbayes_main("sign", "--new-key", tmp_path / "key")
+    journal = (run / "journal.jsonl").read_bytes()
+    for _ in range(2):
+        assert pacbayes_main("sign", run, "--key", tmp_path / "key").status == 0
+        # The signature is there, and its line in the journal is not.
+        (run / "journal.jsonl").write_bytes(journal)
+    assert pacbayes_main("verify", run).status == 1
+    assert pacbayes_main("sign", run, "--key", tmp_path / "key").status == 0
+    assert pacbayes_main("verify", run, "--key", tmp_path / "key.pub").status == 0

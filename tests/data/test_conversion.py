@@ -7,7 +7,7 @@ from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
 from pacbayes.data import Data, Streamed, as_data, conversion, image_folders, load, store
-from pacbayes.errors import DataError, InvalidInput, MissingData
+from pacbayes.errors import DataError, InvalidInput, MissingData, RunError
 
 X = np.random.default_rng(0).normal(size=(30, 2, 3)).astype(np.float32)
 Y = np.arange(30) % 3
@@ -116,6 +116,35 @@ def test_both_parts_in_one_folder(tmp_path):
         (tmp_path / name).unlink()
     with pytest.raises(DataError, match="names other classes"):
         store(Data(torch.from_numpy(X), torch.from_numpy(Y), 3, class_names=("a", "b", "c")), tmp_path)
+
+
+class Meanwhile(Items):
+    """Amid which another process comes."""
+
+    def __init__(self, x, y, comes):
+        super().__init__(x, y)
+        self.comes = comes
+
+    def __getitem__(self, i):
+        if i == 9:
+            self.comes()
+        return super().__getitem__(i)
+
+
+def test_two_processes_do_not_write_to_one_folder_at_a_time(tmp_path):
+    def comes():
+        with pytest.raises(RunError, match="another process is at work in"):
+            store((X, Y), tmp_path)
+
+    same(store(Meanwhile(X, Y, comes), tmp_path), as_data(Items(X, Y)))
+
+
+def test_what_another_process_wrote_meanwhile_is_kept(tmp_path, monkeypatch):
+    source = conversion._source
+    monkeypatch.setattr(conversion, "_source", lambda *a: (monkeypatch.undo(), store((X, Y), tmp_path), source(*a))[2])
+    with pytest.raises(DataError, match="is there already"):
+        store((X[:4], Y[:4]), tmp_path)
+    assert len(load(tmp_path)) == 30
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,15 @@ from pacbayes.certificates import Certificate, certify, holdout_bound, monte_car
 from pacbayes.data import image_folders, load, load_inputs, store
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.errors import DataError, InvalidInput, RunError
+from pacbayes.files import write_atomically
 from pacbayes.networks import memory
+from pacbayes.report import write_report
 from pacbayes.runs import (
     Config,
     RunFolder,
     certify_run,
     certify_run_classes,
+    evaluate_run,
     predict_run,
     train_run,
     trained_network,
@@ -124,6 +127,23 @@ def test_a_certificate_of_classes_that_cannot_be_written_is_counted(certified, m
     monkeypatch.setattr("pacbayes.runs.certify.check_writable", lambda folder: full(folder, b""))
     with pytest.raises(OSError, match="no space"):
         certify_run_classes(certified, draws=50)
+
+
+def test_an_evaluation_that_cannot_be_written_spoils_nothing(certified, monkeypatch):
+    def full(path, content):
+        if path.name == "evaluation.json":
+            raise OSError("no space left")
+        write_atomically(path, content)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr("pacbayes.runs.certify.write_atomically", full)
+        certify_run(certified, draws=50, test_draws=2)
+    found = {check.name: check.status for check in verify_run(certified)}
+    assert found["evaluation.json"] == "not checkable" and "failed" not in found.values()
+    write_report(certified)
+    evaluate_run(certified, test_draws=2)
+    assert "evaluation.json" not in {check.name for check in verify_run(certified)}
+    assert len(read_journal(certified).risk_bounds()) == 2
 
 
 def test_a_single_network_that_cannot_be_written_is_counted(certified, monkeypatch):

@@ -19,7 +19,7 @@ from pacbayes.data.npy_folders import CLASS_NAMES, part_files, read_class_names,
 from pacbayes.data.objects import Arrays, reader_of
 from pacbayes.data.streamed import rows_of_bytes
 from pacbayes.errors import DataError, InvalidInput
-from pacbayes.files import write_atomically
+from pacbayes.files import alone_in, write_atomically
 
 # How much is in memory at a time.
 _PIECE_BYTES = 2**24
@@ -36,11 +36,22 @@ def store(dataset: Any, folder: str | os.PathLike[str], part: str = "train") -> 
     if part not in ("train", "test"):
         raise InvalidInput(f"part must be 'train' or 'test', not {part!r}")
     target = expanded(folder)
-    x, y = (target / name for name in part_files(part))
-    if there := [file for file in (x, y) if os.path.lexists(file)]:
-        raise DataError(f"{there[0]} is there already: name another folder, or remove it")
+    _check_free(target, part)
     count, read = _source(dataset, part)
     target.mkdir(parents=True, exist_ok=True)
+    with alone_in(target):
+        _check_free(target, part)  # another process may have come to its end meanwhile
+        _write(target, part, count, read)
+    return read_npy_folder(target, part)
+
+
+def _check_free(target: Path, part: str) -> None:
+    if there := [target / name for name in part_files(part) if os.path.lexists(target / name)]:
+        raise DataError(f"{there[0]} is there already: name another folder, or remove it")
+
+
+def _write(target: Path, part: str, count: int, read: Callable[[int, int], Arrays]) -> None:
+    x, y = (target / name for name in part_files(part))
     unfinished = x.with_name(f".{x.name}.partial")
     try:
         labels, names = _write_inputs(unfinished, count, read)
@@ -60,7 +71,6 @@ def store(dataset: Any, folder: str | os.PathLike[str], part: str = "train") -> 
         unfinished.replace(x)
     finally:
         unfinished.unlink(missing_ok=True)
-    return read_npy_folder(target, part)
 
 
 def _source(dataset: Any, part: str) -> tuple[int, Callable[[int, int], Arrays]]:

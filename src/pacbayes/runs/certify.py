@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
 from typing import Any
 
 from pacbayes import processes
@@ -20,7 +19,7 @@ from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.single import certified_file, single_weights
 from pacbayes.data import Data
 from pacbayes.errors import PacBayesError, ProcessLost
-from pacbayes.files import check_writable, write_atomically, write_json
+from pacbayes.files import check_writable, write_atomically
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.data import test_data
 from pacbayes.runs.evaluation import Evaluation
@@ -106,8 +105,9 @@ def _evaluated(
         doubts=doubts(net.prior_trained_on, bound_data),
     )  # fmt: skip
     if processes.first():
-        write_json(run.path / "evaluation.json", asdict(evaluation))
-        note(run, "evaluated")
+        content = evaluation.to_json()
+        note(run, "evaluated", content=content)  # first, as in certify_run
+        write_atomically(run.path / "evaluation.json", content)
     return evaluation
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 
 from pacbayes.certificates.records import record_of
 from pacbayes.errors import RunError
+
+MADE_AGAIN = "pacbayes.runs.evaluate_run(RunFolder.open(RUN)) in Python makes it again"
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,13 @@ class Evaluation:
             found.append(f"Always answering with the most frequent class would err on {answer}.")
         return found
 
+    def to_json(self) -> bytes:
+        return (json.dumps(asdict(self), indent=2) + "\n").encode()
+
     @classmethod
     def from_json(cls, content: bytes, source: str) -> Evaluation:
         """The evaluation in a file, which may be anybody's."""
-        refusal = f"{source} is damaged (pacbayes.runs.evaluate_run(RunFolder.open(RUN)) in Python makes it again)"
+        refusal = f"{source} is damaged ({MADE_AGAIN})"
         found = record_of(cls, content, refusal)
         rates = (found.test_error, found.test_error_sd, found.holdout_bound, found.constant_error)
         counts = (found.test_draws, found.test_examples)
