@@ -332,6 +332,32 @@ def test_cells_that_are_alike_are_computed_once(monkeypatch):
     assert sorted(cells) == [(0, 20, 10), (1, 20, 10)] and not issued.check()
 
 
+@pytest.mark.parametrize(
+    ("k", "m", "words"),
+    [(1001, 10, "for 1000 of them at most, not 1001"), (20, 10**11, "10000000000 examples at most")],
+)
+def test_a_record_that_would_take_hours_is_refused_at_once(monkeypatch, k, m, words):
+    monkeypatch.setattr(ClassCertificate, "_cell", lambda *key: pytest.fail("computed"))
+    issued = ClassCertificate(
+        bounds=[[0.5] * k] * k, counts=[[0] * k] * k, visits=[m] * k, m=[m] * k, kl=1.0, profile_kl=2.0, catoni=[1.0],
+        bound="best", delta=0.025, mc_delta=0.01, prior_fingerprint="", posterior_fingerprint="",
+        bound_data_fingerprint="", seed=0,
+    )  # fmt: skip
+    assert words in issued.check()[0]
+
+
+def test_the_first_row_that_is_wrong_ends_the_check(trained, monkeypatch):
+    net, data, _ = trained
+    issued = certify_classes(net, data.take(torch.arange(len(data) - 1).numpy()), draws=300, seed=5)
+    assert issued.m[0] != issued.m[-1]
+    rows, cell = [], ClassCertificate._cell
+    monkeypatch.setattr(ClassCertificate, "_cell", lambda self, *key: rows.append(key[1:]) or cell(self, *key))
+    bounds = [[0.5] * len(issued.m), *issued.bounds[1:]]
+    assert replace(issued, bounds=bounds).check() == ["the bounds do not follow from the counts"]
+    assert set(rows) == {(issued.visits[0], issued.m[0])}
+    assert issued.check() == [] and len(set(rows)) > 1
+
+
 def test_more_classes_than_a_file_has_room_for(monkeypatch):
     net = stochastic(nn.Linear(3, 1001), 0.01)
     monkeypatch.setattr("pacbayes.certificates.classes.confusion_counts", lambda *args: pytest.fail("drawn"))

@@ -1,5 +1,6 @@
 """Folders of images: pixels, classes and sizes; files from anybody do no more than fail."""
 
+import math
 import struct
 import zlib
 from contextlib import suppress
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pacbayes.data import image_folders, load, load_inputs
+from pacbayes.data import image_folders, load, load_inputs, store
 from pacbayes.data.image_folders import read_image_folder
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
@@ -138,6 +139,18 @@ def test_all_together_are_bounded(photos, monkeypatch):
     monkeypatch.setattr(image_folders, "MAX_BYTES", 100)
     with pytest.raises(DataError, match="3 images of 5 x 3 pixels would take more than 100 bytes"):
         load(photos)
+
+
+def test_small_files_are_not_scaled_up_without_limit(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_folders, "UNPACKED_BYTES", 1000)
+    size = sum(file.stat().st_size for file in photos.rglob("*.png"))
+    side = math.isqrt(100 * size // 3)
+    assert load(f"{photos}#{side}").shape == (1, side, side)
+    (photos / "dog" / "2.png").symlink_to(photos / "dog" / "1.png")  # no more bytes
+    for read in (load, load_inputs):
+        with pytest.raises(DataError, match="would be more than 100 times as large as their files: "):
+            read(f"{photos}#{side}")
+    assert len(store(f"{photos}#{side}", tmp_path / "stored")) == 4
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ def header(shape):
         (header((4, 3))[:40], "not a readable"),
         (header((4, 3)).replace(b"}", b"(") + bytes(96), "not a readable"),
         (b"\x93NUMPY\x09\x00" + bytes(200), "version 9.0"),
+        (b"\x93NUMPY\x02\x00\x00\x00\x01\x00" + bytes(2**16), "a header of 65536 bytes"),
+        (b"\x93NUMPY\x02\x00\x00", "not a readable"),
         (b"hello", "not a readable"),
         (b"", "not a readable"),
     ],

@@ -11,7 +11,7 @@ from torch import nn
 import pacbayes as pb
 from pacbayes.errors import InvalidInput
 from pacbayes.networks import ARCHITECTURES, build, stochastic
-from pacbayes.networks.architectures import Committee
+from pacbayes.networks.architectures import Committee, count_weights
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
@@ -114,6 +114,14 @@ def test_the_weights_are_made_on_the_processor_whatever_the_default_device(name)
         elsewhere = build(name, MNIST, 10, seed=3)
     for a, b in zip(elsewhere.parameters(), build(name, MNIST, 10, seed=3).parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_weights_are_counted_without_making_them(name):
+    assert count_weights(name, CIFAR, 10) == sum(p.numel() for p in build(name, CIFAR, 10).parameters())
+    side = 2**10
+    shape = (3, side, side) if ARCHITECTURES[name].for_images else (2**31 - 1,)
+    assert count_weights(name, shape, 10) > 0
 
 
 def test_a_scattering_body_is_built_whatever_the_default_precision(doubles):

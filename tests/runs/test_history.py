@@ -172,6 +172,13 @@ def test_a_damaged_line_is_named(line: str):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("read", [read_epochs, lambda content: read_chain(content, "")])
+def test_a_line_longer_than_any_epoch_is_not_parsed(read, monkeypatch):
+    monkeypatch.setattr("pacbayes.runs.history.strict_json", lambda line: pytest.fail("parsed"))
+    with pytest.raises(RunError, match="line 1 is not an epoch"):
+        read(json.dumps(GOOD | {"lam": [0] * 2**16}).encode() + b"\n")
+
+
 def test_bytes_that_are_no_text_are_refused():
     with pytest.raises(RunError, match="line 1 "):
         read_epochs(b"\xff\xfe{}")

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.files import read_plain_file, strict_json, write_atomically
 from pacbayes.report import write_report
-from pacbayes.runs import RunFolder, certify_run, predict_run, train_run, verify_run
+from pacbayes.runs import Config, RunFolder, certify_run, predict_run, train_run, verify_run
 from pacbayes.runs.check import FAILED
+from pacbayes.runs.networks import parameters_of
+from pacbayes.runs.weights import read_weights
 
 USES = {
     "verify": verify_run,
@@ -121,6 +124,17 @@ def test_sizes_in_data_json_make_no_network_larger_than_its_files(shape, whole, 
         with pytest.raises(PacBayesError):
             USES[use](whole)
     assert "KL" in {check.name for check in verify_run(whole) if check.status == FAILED}
+
+
+def test_the_size_of_a_network_is_known_before_any_memory_is_taken():
+    assert parameters_of(Config().with_options({"model": "mlp"}), (2**31 - 1,), 2) == 100 * 2**31 + 202
+
+
+def test_a_weight_file_of_nothing_but_names_is_refused(monkeypatch):
+    content = safetensors.torch.save({f"{number:060}": torch.zeros(0) for number in range(10_000)})
+    monkeypatch.setattr("safetensors.torch.load", lambda content: pytest.fail("read"))
+    with pytest.raises(RunError, match="posterior is not a safetensors file of a network: its header has [0-9]+ bytes"):
+        read_weights(content, "posterior")
 
 
 @pytest.mark.parametrize("classes", [2**31 - 1, 2, 4, 0, 3.0, "3", None])

@@ -225,3 +225,13 @@ def test_a_forged_count_is_found_by_counting_again(certified, agree):
     assert failed(certified) == set()
     checks = {check.name: check.status for check in verify_run(certified, recompute=True)}
     assert checks["Monte Carlo"] == FAILED
+
+
+def test_the_cells_of_another_number_of_classes_are_not_computed(everything, agree, monkeypatch):
+    issued = everything.classes()
+    more = dataclasses.replace(issued, m=[*issued.m, 0], visits=[*issued.visits, 0], counts=[[0] * 4] * 4)
+    more.save(everything.path / "classes.json")
+    agree(everything)
+    monkeypatch.setattr("pacbayes.certificates.ClassCertificate.check", lambda self: pytest.fail("computed"))
+    found = {check.name: check.detail for check in verify_run(everything) if check.status == FAILED}
+    assert found == {"classes": "it is for 4 classes, and the data have 3"}

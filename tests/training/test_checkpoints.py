@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
 from pathlib import Path
 
@@ -131,6 +133,32 @@ SPOILT = {
 }
 
 
+def noted(good: bytes, change) -> bytes:
+    """The same with another note."""
+    note = json.loads(json.loads(good[8 : 8 + int.from_bytes(good[:8], "little")])["__metadata__"]["note"])
+    return safetensors.torch.save(safetensors.torch.load(good), {"note": change(note)})
+
+
+def last(**changes):
+    """A change of the last epoch that is noted."""
+    return lambda good: noted(
+        good, lambda note: json.dumps(note | {"epochs": [*note["epochs"][:-1], note["epochs"][-1] | changes]})
+    )
+
+
+SPOILT |= {
+    "nested without end": lambda good: noted(good, lambda note: '{"of":' + "[" * 100_000),
+    "an identity nested without end": lambda good: noted(good, lambda note: "[" * 100_000),
+    "a bound that is a word": last(kept_bound="0.1"),
+    "a bound that is a list": last(bound=[0.1]),
+    "a bound that is no number": last(bound=math.nan),
+    "a kept epoch to come": last(kept=7),
+    "an epoch twice": last(epoch=0),
+    "no epochs": lambda good: noted(good, lambda note: json.dumps(note | {"epochs": []})),
+    "a risk that is a word": lambda good: noted(good, lambda note: json.dumps(note | {"start_risk": "small"})),
+}
+
+
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_what_is_no_checkpoint_of_this_stage_is_refused(spoilt, good_file, blobs, small_net):
     good_file.write_bytes(SPOILT[spoilt](good_file.read_bytes()))
@@ -139,6 +167,32 @@ def test_what_is_no_checkpoint_of_this_stage_is_refused(spoilt, good_file, blobs
         fit(small_net(), blobs(40), epochs=4, checkpoint=Checkpoint(good_file))
     assert "\n" not in str(raised.value) and str(good_file) in str(raised.value)
     assert good_file.read_bytes() == content
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a link", "a folder"])
+def test_what_is_no_plain_file_is_not_waited_for(kind, good_file):
+    elsewhere = good_file.rename(good_file.with_name("elsewhere"))
+    make = {"a pipe": os.mkfifo, "a link": lambda path: path.symlink_to(elsewhere), "a folder": Path.mkdir}
+    make[kind](good_file)
+    with pytest.raises(RunError, match="is not a plain file: delete it"):
+        Checkpoint(good_file).load()
+
+
+def test_a_start_without_a_finite_risk_can_be_gone_on_from(tmp_path, blobs, small_net, monkeypatch):
+    problem, file = blobs(40), tmp_path / "c.safetensors"
+    fitting = sys.modules["pacbayes.training.fit"]
+    engine_for, risks = fitting.engine_for, []
+
+    def engine(stage):
+        made = engine_for(stage)
+        risk = made.risk
+        made.risk = lambda: risks.append(0) or (math.nan if len(risks) == 1 else risk())
+        return made
+
+    monkeypatch.setattr(fitting, "engine_for", engine)
+    with pytest.raises(Stop):
+        fit(small_net(), problem, epochs=3, checkpoint=Checkpoint(file), callback=stop_after(0))
+    assert len(fit(small_net(), problem, epochs=3, checkpoint=Checkpoint(file)).epochs) == 3
 
 
 def test_a_partial_neighbour_left_by_a_crash_is_ignored(good_file, blobs, small_net):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +35,8 @@ from pacbayes.seeds import chosen_seed, derived_seed
 
 _LARGEST_FILE = 2**26
 _MOST_CLASSES = 1000
+# The exact constant of a class takes as long as the root of its size.
+_MOST_EXAMPLES = 10**10
 
 
 @dataclass(frozen=True)
@@ -64,23 +66,35 @@ class ClassCertificate:
     def check(self) -> list[str]:
         """Recompute every bound from the counts; what does not hold, in words."""
         try:
-            expected = self._recomputed()
+            self._check_sizes()
+            # The first row that is wrong ends it: a record may be an enemy's, and its cells take a while.
+            rows = zip(self._rows(), self.bounds, strict=False)
+            right = [len(row) for row in self.bounds] == [len(self.m)] * len(self.m) and all(
+                same(recorded, value) for row in rows for value, recorded in zip(*row, strict=True)
+            )
         except (InvalidInput, OverflowError, IndexError, TypeError, ZeroDivisionError) as error:
             return [str(error) or "the counts do not fit each other"]
-        cells = [pair for rows in zip(expected, self.bounds, strict=False) for pair in zip(*rows, strict=False)]
-        whole = [len(row) for row in self.bounds] == [len(row) for row in expected]
-        right = whole and all(same(recorded, value) for value, recorded in cells)
         return [] if right else ["the bounds do not follow from the counts"]
 
     def _recomputed(self) -> list[list[float]]:
+        self._check_sizes()
+        return list(self._rows())
+
+    def _check_sizes(self) -> None:
         k = len(self.m)
+        _check_number(k)
         if k < 2 or len(self.visits) != k or [len(row) for row in self.counts] != [k] * k:
             raise InvalidInput("the counts must be a square, with a number of visits and of examples for each row")
+        if sum(self.m) > _MOST_EXAMPLES:
+            raise InvalidInput(f"certificates of classes are for {_MOST_EXAMPLES} examples at most, not {sum(self.m)}")
         if not _shared_by_size(self.visits, self.m):
             raise InvalidInput("the visits of the classes are not shares of one number of draws, by their sizes")
+
+    def _rows(self) -> Iterator[list[float]]:
         cell = lru_cache(maxsize=None)(self._cell)  # of many classes most cells are alike
         rows = zip(self.counts, self.visits, self.m, strict=True)
-        return [[cell(count, visits, m) for count in row] for row, visits, m in rows]
+        for row, visits, m in rows:
+            yield [cell(count, visits, m) for count in row]
 
     def _cell(self, count: int, visits: int, m: int) -> float:
         if m == 0 or (m < SMALLEST_M and self.bound.startswith("invKL")):
@@ -154,8 +168,7 @@ def certify_classes(
     delta, mc_delta = plain(delta), plain(mc_delta)
     check_count("draws", draws)
     check_deltas(delta, mc_delta)
-    if net.classes > _MOST_CLASSES:
-        raise InvalidInput(f"certificates of classes are for {_MOST_CLASSES} of them at most, not {net.classes}")
+    _check_number(net.classes)
     refuse_what_voids_a_bound(net, data)
     sizes = data.class_counts()
     counts = torch.zeros(net.classes, net.classes, dtype=torch.int64)
@@ -181,6 +194,11 @@ def certify_classes(
     counts.diagonal().copy_(torch.tensor(visits) - counts.diagonal())
     refuse_a_change(net)
     return issued()
+
+
+def _check_number(classes: int) -> None:
+    if classes > _MOST_CLASSES:
+        raise InvalidInput(f"certificates of classes are for {_MOST_CLASSES} of them at most, not {classes}")
 
 
 def _shares(draws: int, sizes: Sequence[int]) -> list[int]:

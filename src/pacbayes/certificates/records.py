@@ -54,8 +54,13 @@ def fitting(value: Any, kind: str) -> tuple[Any, bool]:
     if type(value).__name__ != outer:
         return value, False
     if outer == "list":
-        pairs = [fitting(v, inner) for v in value]
-        return [v for v, _ in pairs], all(fits for _, fits in pairs)
+        found = []  # without the pairs: of the longest files they would take gigabytes
+        for item in value:
+            item, fits = fitting(item, inner)
+            if not fits:
+                return value, False
+            found.append(item)
+        return found, True
     items = {k: fitting(v, inner.partition(", ")[2]) for k, v in value.items()}
     return {k: v for k, (v, _) in items.items()}, all(fits for _, fits in items.values())
 

@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -104,9 +105,10 @@ def _parse(file: IO[str], label: str, wanted: Sequence[str], labelled: bool) -> 
     # By their names, features are found without knowing which column has the labels.
     place = None if wanted and not labelled else _label_column(columns, label, labelled)
     features = list(wanted) or [name for i, name in enumerate(columns) if i != place]
-    if missing := [name for name in features if name not in columns]:
+    where = {name: i for i, name in enumerate(columns)}
+    if missing := [name for name in features if name not in where]:
         raise DataError(f"there is no column {missing[0]!r}, which the training data have")
-    places = [columns.index(name) for name in features]
+    places = [where[name] for name in features]
     reader = csv.reader(lines, delimiter=separator, strict=True)
     rows, labels = [], []
     for cells in reader:
@@ -141,7 +143,7 @@ def _check_columns(columns: list[str], labelled: bool) -> None:
             f"column {columns.index('') + 1} has no name. Row numbers are no feature: pandas leaves them out with "
             "to_csv(index=False)"
         )
-    if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
+    if repeated := [name for name, count in Counter(columns).items() if count > 1]:
         raise DataError(f"two columns are called {repeated[0]!r}: the first line must name the columns")
     if len(columns) < 1 + labelled:
         raise DataError(f"needs a first line that names the columns: features{', and one of labels' * labelled}")

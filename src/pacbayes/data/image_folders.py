@@ -17,6 +17,8 @@ from pacbayes.data.scaling import IMAGES, Scaling, scaled
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES, MAX_PIXELS, MAX_SIDE = 2**33, 2**26, 4096
+# With a byte for each pixel's colour; photographs take from a third to a fiftieth of that.
+UNPACKED_BYTES, MOST_EXPANSION = 2**26, 100
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".pgm": "PPM", ".ppm": "PPM"}
 _GREY, _COLOUR = ("1", "L"), ("P", "LA", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -46,7 +48,7 @@ def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as ``find_images``, all in memory."""
     images = find_images(path, side, part)
     with faults_of(path):
-        _check_memory(len(images), images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
+        _check_memory(images.files, images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
         x = torch.from_numpy(images.read(slice(None)))
         return Data(x, torch.from_numpy(images.labels), len(images.class_names), path.name, images.class_names)
 
@@ -67,7 +69,7 @@ def read_images(
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise InvalidInput(f"an example has shape {list(shape)}, which no image has")
     channels, height, width = shape
-    _check_memory(len(files), (channels, height, width), "give fewer at a time")
+    _check_memory(files, (channels, height, width), "give fewer at a time")
     for file in files:
         (wide, high), _ = _header(_pillow(), file)
         if not resize and (wide, high) != (width, height):
@@ -76,10 +78,17 @@ def read_images(
     return torch.from_numpy(Images(tuple(files), labels, (), (channels, height, width)).read(slice(None), scaling))
 
 
-def _check_memory(images: int, shape: tuple[int, int, int], remedy: str) -> None:
-    if 4 * images * math.prod(shape) > MAX_BYTES:
-        size = f"{images} images of {shape[2]} x {shape[1]} pixels"
+def _check_memory(files: Sequence[Path], shape: tuple[int, int, int], remedy: str) -> None:
+    pixels = len(files) * math.prod(shape)
+    size = f"{len(files)} images of {shape[2]} x {shape[1]} pixels"
+    if 4 * pixels > MAX_BYTES:
         raise DataError(f"{size} would take more than {MAX_BYTES} bytes: {remedy}")
+    if pixels <= UNPACKED_BYTES:
+        return
+    # Scaled up, a few small files may be made to fill the memory. One that goes by many names counts once.
+    found = {(status.st_dev, status.st_ino): status.st_size for status in (file.stat() for file in files)}
+    if pixels > MOST_EXPANSION * sum(found.values()):
+        raise DataError(f"{size} would be more than {MOST_EXPANSION} times as large as their files: {remedy}")
 
 
 def find_images(path: Path, side: str = "", part: str = "train", *, every_class: bool = True) -> Images:

@@ -24,11 +24,12 @@ BAD_HEADER = (
     TypeError,
     TokenError,
 )
-# Headers of arrays of numbers have some 100 bytes.
-_LONGEST_HEADER = 2**14
+# Headers of arrays of numbers have some 100 bytes. Version 2 may announce 4 GiB, which numpy would read first.
+_LONGEST_HEADER = 2**13
+# The bytes of the header's length, and what reads both.
 _HEADER_READERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
+    (1, 0): (2, np.lib.format.read_array_header_1_0),
+    (2, 0): (4, np.lib.format.read_array_header_2_0),
 }
 
 
@@ -37,7 +38,12 @@ def read_header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np
     version = np.lib.format.read_magic(stream)
     if version not in _HEADER_READERS:
         raise DataError(f"{what} is not of plain numbers (.npy version {version[0]}.{version[1]})")
-    shape, fortran, dtype = _HEADER_READERS[version](stream)
+    digits, reader = _HEADER_READERS[version]
+    start = stream.read(digits)
+    length = int.from_bytes(start, "little")
+    if length > _LONGEST_HEADER:
+        raise DataError(f"{what} has a header of {length} bytes, as no array of numbers has: write it with numpy.save")
+    shape, fortran, dtype = reader(io.BytesIO(start + stream.read(length)))
     if dtype.kind not in "biuf":
         words = dtype.kind in "US" or (dtype.kind == "O" and what.startswith("array y"))
         remedy = ": number the classes 0, 1, ..., or take a .csv file, where they may be words" if words else ""
@@ -51,9 +57,9 @@ def map_array(path: Path) -> np.memmap:
         if not path.is_file():
             raise MissingData(f"{path}: no such file")
         with path.open("rb") as file:
-            start = io.BytesIO(file.read(_LONGEST_HEADER))
-            shape, fortran, dtype = read_header(start, "the array")
-            size, found = math.prod(shape) * dtype.itemsize, file.seek(0, io.SEEK_END) - start.tell()
+            shape, fortran, dtype = read_header(file, "the array")
+            start = file.tell()
+            size, found = math.prod(shape) * dtype.itemsize, file.seek(0, io.SEEK_END) - start
             if min(shape, default=0) < 1:
                 raise DataError(f"the array holds no examples: its shape is {list(shape)}")
             if size != found:
@@ -63,4 +69,4 @@ def map_array(path: Path) -> np.memmap:
                     "the array is in Fortran's order, so that every example is spread over the file: write "
                     "np.ascontiguousarray(x)"
                 )
-            return np.memmap(file, dtype, "r", start.tell(), shape)
+            return np.memmap(file, dtype, "r", start, shape)

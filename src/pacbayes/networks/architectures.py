@@ -108,33 +108,49 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
     >>> sum(p.numel() for p in build("mnist-4", (1, 28, 28), 10).parameters())
     1199882
     """
-    check_one_of("model", name, ARCHITECTURES)
     check_one_of("initialisation", init, INITS)
-    architecture = ARCHITECTURES[name]
+    check_seed(seed := plain(seed))
+    shape, classes = _checked(name, shape, classes)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)  # and no GPU's
+        return _model(name, shape, classes, init)
+
+
+def count_weights(name: str, shape: Sequence[int], classes: int) -> int:
+    """The number of weights of an architecture, which is not made: no memory is taken, whatever the shape."""
+    shape, classes = _checked(name, shape, classes)
+    with torch.device("meta"):
+        return sum(p.numel() for p in _model(name, shape, classes, "default").parameters())
+
+
+def _checked(name: str, shape: Sequence[int], classes: int) -> tuple[tuple[int, ...], int]:
+    check_one_of("model", name, ARCHITECTURES)
     try:
         shape = tuple(map(operator.index, shape))
     except TypeError:
         raise InvalidInput(f"shape must be that of one example, such as (1, 28, 28), and is {shape!r}") from None
     check_type("classes", classes := plain(classes), int)
-    check_seed(seed := plain(seed))
     if not shape or min(classes, *shape) < 1:
         raise InvalidInput(f"shape and classes must be positive, and are {list(shape)} and {classes}")
-    if architecture.for_images and len(shape) != 3:
+    if ARCHITECTURES[name].for_images and len(shape) != 3:
         raise InvalidInput(f"{name} takes images [channels, height, width], and an example has shape {list(shape)}")
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(seed)  # and no GPU's
-        modules, features = _body(architecture.layers, name, shape)
-        model = nn.Sequential(*modules, nn.Linear(features, classes))
-        if init == "orthogonal":
-            for layer in model.modules():
-                if isinstance(layer, nn.Conv2d | nn.Linear):
-                    nn.init.orthogonal_(layer.weight)
-                    assert layer.bias is not None
-                    nn.init.zeros_(layer.bias)
-        if any(isinstance(module, Scattering) for module in model.modules()):
-            # A start at random would only have to be unlearnt.
-            for parameter in model[-1].parameters():
-                nn.init.zeros_(parameter)
+    return shape, classes
+
+
+def _model(name: str, shape: tuple[int, ...], classes: int, init: str) -> nn.Sequential:
+    """The architecture on the default device, by its generator."""
+    modules, features = _body(ARCHITECTURES[name].layers, name, shape)
+    model = nn.Sequential(*modules, nn.Linear(features, classes))
+    if init == "orthogonal":
+        for layer in model.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                nn.init.orthogonal_(layer.weight)
+                assert layer.bias is not None
+                nn.init.zeros_(layer.bias)
+    if any(isinstance(module, Scattering) for module in model.modules()):
+        # A start at random would only have to be unlearnt.
+        for parameter in model[-1].parameters():
+            nn.init.zeros_(parameter)
     return model.float()  # as examples are, whatever PyTorch's default
 
 

@@ -6,15 +6,20 @@ The first line has the hash of ``config.toml`` and ``data.json``, the first line
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from pacbayes.errors import RunError
 from pacbayes.files import sha256, strict_json
 from pacbayes.runs.config import STAGES
 from pacbayes.training import Epoch
+from pacbayes.training.fit import is_epoch
+
+# Those of an epoch have some 400 bytes; what JSON makes of a line may be thirty times as large.
+_LONGEST_LINE = 2**16
 
 
 def chain_start(config: bytes, data: bytes) -> str:
@@ -51,12 +56,12 @@ class Chain:
 def read_chain(content: bytes, start: str) -> Chain:
     """Follow the chain from its start; a line that does not follow is named."""
     history = Chain(start)
-    *lines, rest = content.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        fault = _follow(history, line)
-        if fault:
+    for number, line in enumerate(io.BytesIO(content), 1):
+        if not line.endswith(b"\n"):
+            break
+        if fault := _follow(history, line[:-1]):
             raise RunError(f"history.jsonl is not what was written: line {number} {fault}")
-    if rest or not lines:
+    if not content.endswith(b"\n"):
         raise RunError("history.jsonl is not what was written: its end is missing")
     return history
 
@@ -64,7 +69,7 @@ def read_chain(content: bytes, start: str) -> Chain:
 def _follow(history: Chain, line: bytes) -> str:
     """Take one line in; what is wrong with it, in words, or nothing."""
     try:
-        record = strict_json(line)
+        record = _record_in(line)
         stage, epoch, previous = (record[name] for name in ("stage", "epoch", "previous"))
         place = STAGES.index(stage)
     except (ValueError, LookupError, TypeError):
@@ -86,29 +91,25 @@ def _follow(history: Chain, line: bytes) -> str:
     return ""
 
 
+def _record_in(line: bytes) -> Any:
+    if len(line) > _LONGEST_LINE:
+        raise ValueError
+    return strict_json(line)
+
+
 def read_epochs(content: bytes) -> dict[str, list[Epoch]]:
     """The epochs of each stage, in the stages' order; the first line that is none is named."""
     stages: dict[str, list[Epoch]] = {}
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(io.BytesIO(content), 1):
         try:
-            record = strict_json(line)
+            record = _record_in(line)
             stage = stages.setdefault(record.pop("stage"), [])
             for name in ("prior_fingerprint", "previous"):
                 record.pop(name, None)
             stage.append(Epoch(**record))
-            whole = stages.keys() <= set(STAGES) and _is_epoch(stage[-1], len(stage) - 1)
+            whole = stages.keys() <= set(STAGES) and is_epoch(stage[-1], len(stage) - 1)
         except (ValueError, TypeError, KeyError, AttributeError):
             whole = False
         if not whole:
             raise RunError(f"history.jsonl is damaged: line {number} is not an epoch of a stage")
     return {name: stages[name] for name in STAGES if name in stages}
-
-
-def _is_epoch(epoch: Epoch, number: int) -> bool:
-    """Whether it is this one, its kept one came before it, and its other values are finite numbers."""
-    values = [value for name, value in epoch.record().items() if name != "kept"]
-    # Integers beyond all floats can be compared, and NaN is within nothing.
-    numbers = all(type(value) in (int, float) and -1e300 <= value <= 1e300 for value in values)
-    kept = epoch.kept is None or (type(epoch.kept) is int and -1 <= epoch.kept <= number)
-    required = all(getattr(epoch, item.name) is not None for item in fields(epoch) if item.default is MISSING)
-    return epoch.epoch == number and type(epoch.epoch) is int and numbers and kept and required

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from pacbayes.data import Data
 from pacbayes.devices import device_named
 from pacbayes.errors import RunError
 from pacbayes.networks import StochasticNetwork, build, standardise, stochastic
+from pacbayes.networks.architectures import count_weights
 from pacbayes.networks.conversion import output_name
 from pacbayes.networks.standardisation import standardised
 from pacbayes.runs.config import Config
@@ -38,8 +38,6 @@ def new_network(
 def parameters_of(config: Config, shape: tuple[int, ...], classes: int) -> int:
     """The number of weights of the network, which is not made."""
     try:
-        with torch.device("meta"):
-            model = build(config.model_name(shape), shape, classes)
-        return sum(p.numel() for p in model.parameters())
+        return count_weights(config.model_name(shape), shape, classes)
     except (RuntimeError, OverflowError, TypeError):
         raise RunError(f"no network can be made for examples of shape {list(shape)} and {classes} classes") from None

@@ -47,6 +47,7 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
     Columns of a table are found by their names. Images need no folders of classes; they are resized if those were, and
     their pixels scaled as those were.
     """
+    check_files(run, EVENTS["trained"])  # before anything is read that a changed config.toml names
     config, record = run.config_with_data(), run.data_record()
     place, side = parted(name)
     trained_side, scaling = parted(config.data)[1], image_scaling(config.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from pacbayes import processes
 from pacbayes.errors import RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import strict_json, write_atomically
 
 
 @dataclass
@@ -52,16 +53,19 @@ class Checkpoint:
             if note["of"] != of:
                 raise KeyError
             restore(tensors, note)
-        except (KeyError, IndexError, TypeError, RuntimeError):
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError):
             raise RunError(f"{self.path} is not a checkpoint of this training: delete it to start again") from None
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What was last saved, or None if nothing was."""
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return None
+        # A pipe would be waited for, without end.
+        if self.path.is_symlink() or not self.path.is_file():
+            raise RunError(f"{self.path} is not a plain file: delete it to start the stage again")
         try:
             with safe_open(self.path, framework="pt") as file:
-                note = json.loads(file.metadata()["note"])
+                note = strict_json(file.metadata()["note"])
                 return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise RunError(f"{self.path} is not a checkpoint ({error}): delete it to start the stage again") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -51,6 +51,24 @@ class Epoch:
     def record(self) -> dict[str, Any]:
         """For a line of JSON: without what there is not, such as lambda."""
         return {k: v for k, v in asdict(self).items() if v is not None}
+
+
+def is_epoch(epoch: Epoch, number: int) -> bool:
+    """Whether it is this one, its kept one came before it, and its other values are finite numbers."""
+    values = [value for name, value in epoch.record().items() if name != "kept"]
+    # Integers beyond all floats can be compared, and NaN is within nothing.
+    numbers = all(type(value) in (int, float) and -1e300 <= value <= 1e300 for value in values)
+    kept = epoch.kept is None or (type(epoch.kept) is int and -1 <= epoch.kept <= number)
+    required = all(getattr(epoch, item.name) is not None for item in fields(epoch) if item.default is MISSING)
+    return epoch.epoch == number and type(epoch.epoch) is int and numbers and kept and required
+
+
+def noted_epochs(note: dict[str, Any]) -> list[Epoch]:
+    """Those of a checkpoint's note, which may be anybody's."""
+    epochs = [Epoch(**line) for line in note["epochs"]]
+    if not all(is_epoch(epoch, number) for number, epoch in enumerate(epochs)):
+        raise ValueError
+    return epochs
 
 
 @dataclass(frozen=True)
@@ -131,14 +149,14 @@ def fitting(
     kept = _Kept(last=settings.keeps_last, averaged_from=len(rates) - settings.averaged)
 
     def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
-        epochs.extend(Epoch(**line) for line in note["epochs"])
+        epochs.extend(noted_epochs(note))
         stage.load(tensors)
         weights = {name: tensors.get(f"kept_{name}", tensors[name]).to(stage.device) for name in _WEIGHTS}
         last = epochs[-1]
         if last.kept is None or last.kept_bound is None:
             raise KeyError
         kept.take(last.kept, last.kept_bound, weights)
-        kept.start_risk = note["start_risk"]
+        kept.start_risk = None if note["start_risk"] is None else float(note["start_risk"])
 
     identity: dict[str, Any] = {}
     if checkpoint is not None:
@@ -226,13 +244,13 @@ def _warn_of_a_bad_rate(net: StochasticNetwork, settings: Settings, m: int, epoc
     )
 
 
-def _at_start(stage: Stage, engine: Engine) -> tuple[float, float]:
-    """Risk and bound of the weights as they are."""
+def _at_start(stage: Stage, engine: Engine) -> tuple[float | None, float]:
+    """Risk and bound of the weights as they are; no risk where it is not finite."""
     with torch.no_grad():
         divergence = float(stage.divergence_at(stage.net.mean, stage.net.rho, exact=True))
     risk = engine.risk()
     if not math.isfinite(risk):
-        return risk, math.inf
+        return None, math.inf
     return risk, kl_inverse(min(max(risk, 0.0), 1.0), penalty(divergence, stage.m, stage.settings.delta))
 
 

@@ -34,7 +34,7 @@ from pacbayes.networks.watch import no_fast_paths
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.augmentation import augmented, check_size, mixed, parse_augmentation
 from pacbayes.training.checkpoints import Checkpoint
-from pacbayes.training.fit import Epoch, drain
+from pacbayes.training.fit import Epoch, drain, noted_epochs
 from pacbayes.training.settings import LARGEST_RATE
 
 _LAYERS = 1  # keeps their seeds apart from that of the order
@@ -179,7 +179,7 @@ def training_ordinary(
     epochs: list[Epoch] = []
 
     def restore(tensors: dict[str, Tensor], note: dict[str, Any]) -> None:
-        epochs.extend(Epoch(**line) for line in note["epochs"])
+        epochs.extend(noted_epochs(note))
         training.load(tensors)
 
     identity = {} if checkpoint is None else {"data": data.fingerprint(), **asdict(settings)}
