@@ -127,3 +127,44 @@ def test_layers_called_by_keyword_are_folded_too():
 
     model, x = used(Named(), (4,)).eval(), torch.randn(5, 4)
     torch.testing.assert_close(pb.fold_batchnorm(model, x)(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def with_norm() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(0, 4), "must be a few inputs"),
+        (torch.tensor(1.0), "must be a few inputs"),
+        (torch.full((2, 4), torch.nan), "all finite"),
+        (torch.zeros(2, 5), r"does not take an x of shape \[2, 5\]"),
+    ],
+)
+def test_inputs_that_show_nothing_are_refused(x, message):
+    with pytest.raises(InvalidInput, match=message):
+        pb.fold_batchnorm(with_norm(), x)
+
+
+def test_models_whose_outputs_show_nothing_are_refused():
+    x = torch.ones(2, 4)
+    for way, message in (
+        (lambda net, x: (net.body(x), x), "gives a tuple"),
+        (lambda net, x: net.body(x) / 0, "not finite"),
+    ):
+        with pytest.raises(UnsupportedModel, match=message):
+            pb.fold_batchnorm(Way(way, body=with_norm()), x)
+    lazy = nn.Sequential(nn.Linear(4, 4), nn.LazyBatchNorm1d(), nn.Linear(4, 3))
+    for change in (lambda: pb.fold_batchnorm(lazy, x), lambda: pb.replace_batchnorm(lazy)):
+        with pytest.raises(UnsupportedModel, match="no shape yet"):
+            change()
+
+
+def test_inputs_keep_their_digits_where_a_weight_is_whole_numbers():
+    whole = nn.Parameter(torch.ones(4, dtype=torch.int8), requires_grad=False)
+    model = Way(lambda net, x: net.body(x * net.whole.to(x.dtype)), whole=whole, body=used(with_norm(), (4,))).eval()
+    seen: list[torch.Tensor] = []
+    model.body.register_forward_pre_hook(lambda body, args: seen.append(args[0]))
+    pb.fold_batchnorm(model, x := 0.4 * torch.ones(2, 4))
+    assert torch.equal(seen[0], x)

@@ -89,6 +89,34 @@ def test_a_head_may_be_more_than_a_layer():
     torch.testing.assert_close(part(found.x), model(x))
 
 
+class Quantised(nn.Module):
+    """Its first parameter is whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.arange(24, dtype=torch.int8).view(6, 4), requires_grad=False)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(x @ self.table.to(x.dtype).t())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inputs_keep_their_digits_where_a_weight_is_whole_numbers(dtype):
+    model, x = Quantised(), torch.randn(20, 4, generator=seeded(0))
+    model.last.to(dtype)
+    found, _ = pb.features(model, (x, torch.arange(20) % 3))
+    torch.testing.assert_close(found.x, x @ model.table.float().t())
+
+
+def test_models_that_cannot_be_copied_or_take_other_examples_are_refused():
+    data = (torch.randn(10, 5, generator=seeded(0)), torch.arange(10) % 2)
+    with pytest.raises(UnsupportedModel, match="no shape yet"):
+        pb.features(nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)), data)
+    with pytest.raises(InvalidInput, match=r"does not take examples of shape \[5\]"):
+        pb.features(nn.Linear(4, 2), data)
+
+
 def test_features_of_a_network_with_a_stochastic_head():
     net = shaken(pb.stochastic(backbone(), 0.01, layers=["fc"]))
     data = pb.load("digits").take(range(40))

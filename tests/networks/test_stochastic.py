@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 
 import pytest
 import torch
@@ -237,6 +238,47 @@ REFUSED = {
     ),
     "no trainable linear": (lambda: frozen(nn.Linear(4, 2)), "it has none"),
 }
+
+
+class WithALog(nn.Linear):
+    def get_extra_state(self):
+        return {"passes": 3}
+
+
+def with_buffer(tensor: torch.Tensor) -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    model.register_buffer("table", tensor)
+    return model
+
+
+def with_a_lock() -> nn.Module:
+    model = nn.Linear(4, 2)
+    model.lock = threading.Lock()
+    return model
+
+
+REFUSED |= {
+    "a lock": (with_a_lock, "cannot be copied.*Keep locks"),
+    "complex128": (lambda: with_buffer(torch.ones(3, dtype=torch.complex128)), "table holds what no weight file"),
+    "sparse": (lambda: with_buffer(torch.eye(3).to_sparse()), "table holds what no weight file.*sparse"),
+    "a state that is no tensor": (
+        lambda: nn.Sequential(WithALog(4, 3).requires_grad_(False), nn.Linear(3, 2)),
+        "0._extra_state holds what no weight file can store: a dict",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.complex64])
+def test_what_a_weight_file_can_store_is_taken(dtype):
+    for shape in ((), (3,), (0, 3)):
+        assert stochastic(with_buffer(torch.ones(shape, dtype=dtype))).fingerprint()
+
+
+def test_a_network_made_in_inference_mode_trains():
+    with torch.inference_mode():
+        net = stochastic(nn.Sequential(nn.Linear(4, 3).requires_grad_(False), nn.Tanh(), nn.Linear(3, 2)))
+    pb.fit(net, (torch.randn(16, 4, generator=seeded(0)), torch.arange(16) % 2), epochs=1)
+    assert not any(t.is_inference() for t in (*net.parameters(), *net.buffers()))
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -349,3 +349,33 @@ def test_batchnorm_needs_two_examples(own):
     pb.train_ordinary(model, images(33), batch_size=32, **options)
     with pytest.raises(InvalidInput, match="BatchNorm needs batches of 2 at least"):
         pb.train_ordinary(model, images(33), batch_size=1, **options)
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.bag = nn.Embedding(7, 4, sparse=True), nn.EmbeddingBag(7, 4, sparse=True)
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x):
+        words = (3 * x.abs()).long() % 7
+        return self.last(self.words(words).mean(1) + self.bag(words))
+
+
+def test_embeddings_with_sparse_gradients_learn():
+    data = (torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3)
+    trained = pb.train_ordinary(model := Words(), data, epochs=1)
+    assert model.words.sparse
+    assert all((new != old).any() for new, old in zip(trained.parameters(), model.parameters(), strict=True))
+    pb.fit(net := pb.stochastic(model), data, epochs=1)
+    assert (net.mean != net.prior_mean).any()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_models_that_cannot_be_copied_or_are_scripted_are_refused():
+    for first, message in (
+        (nn.LazyLinear(4), "no shape yet"),
+        (torch.jit.script(nn.Linear(4, 4)), r"compiled by torch\.jit"),
+    ):
+        with pytest.raises(UnsupportedModel, match=message):
+            pb.train_ordinary(nn.Sequential(first, nn.Linear(4, 2)), (torch.randn(20, 4), torch.arange(20) % 2))

@@ -5,7 +5,6 @@ And a way in, for as long as a network is trained.
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -14,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pacbayes.checks import check_count, plain
-from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.conversion import check_model, output_name, replaced, uses_of_parameters
+from pacbayes.errors import InvalidInput, UnsupportedModel, first_line
+from pacbayes.networks.conversion import check_model, copied, inputs_like, output_name, replaced, uses_of_parameters
 from pacbayes.networks.watch import watched
 
 _FOLDS_INTO = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -35,7 +34,7 @@ def fold_batchnorm(model: nn.Module, x: Any) -> nn.Module:
     Identity()
     """
     check_model(model)
-    model = copy.deepcopy(model).eval()
+    model = copied(model).eval()
     x = _inputs(model, x)
     names = {module: name for name, module in model.named_modules()}
     norms = [m for m in names if isinstance(m, _BatchNorm)]
@@ -46,7 +45,14 @@ def fold_batchnorm(model: nn.Module, x: Any) -> nn.Module:
         inputs[norm].append([*args, *named.values()][0])
 
     handles = [norm.register_forward_pre_hook(note, with_kwargs=True) for norm in norms]
-    before, calls = watched(lambda: model(x), layers)
+    try:
+        before, calls = watched(lambda: model(x), layers)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InvalidInput(f"the model does not take an x of shape {list(x.shape)}: {first_line(error)}") from None
+    if not isinstance(before, Tensor):
+        raise UnsupportedModel(f"the model gives a {type(before).__name__}, where one tensor, its outputs, is needed")
+    if not bool(before.isfinite().all()):
+        raise UnsupportedModel("the model's output is not finite: scale its inputs to size 1, or look for a 0/0 in it")
     for handle in handles:
         handle.remove()
     for norm in norms:
@@ -95,7 +101,7 @@ def replace_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     """
     check_model(model)
     check_count("groups", groups := plain(groups))
-    model = copy.deepcopy(model)
+    model = copied(model)
     for name, norm in list(model.named_modules(remove_duplicate=False)):
         if isinstance(norm, _BatchNorm):
             channels = norm.num_features
@@ -156,5 +162,7 @@ def _inputs(model: nn.Module, x: Any) -> Tensor:
         x = torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError):
         raise InvalidInput(f"x must be a few inputs of the model, [n, ...], and is a {type(x).__name__}") from None
-    like = next(model.parameters(), None)
-    return x if like is None or not x.is_floating_point() else x.to(like)
+    if x.dim() == 0 or x.numel() == 0 or not bool(x.isfinite().all()):
+        raise InvalidInput(f"x must be a few inputs of the model, [n, ...], all finite: its shape is {list(x.shape)}")
+    like = inputs_like(model, x)
+    return x.to(like) if x.is_floating_point() else x.to(like.device)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable
 
-from torch import nn
+import safetensors.torch
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
 from pacbayes.checks import check_kind
-from pacbayes.errors import InvalidInput, UnsupportedModel
+from pacbayes.errors import InvalidInput, UnsupportedModel, first_line
 from pacbayes.networks.layers import OutputLinear, StochasticConv, StochasticLayer, StochasticLinear
 from pacbayes.networks.norms import StochasticNorm
 
@@ -22,6 +25,35 @@ _WITH_A_RULE = (nn.Linear, *_CONVOLUTIONS, *_NORMS)
 
 def check_model(model: object) -> None:
     check_kind("the model", model, nn.Module, "an nn.Module, such as pacbayes.build() makes")
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of the model, or a refusal that says why there is none."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            raise UnsupportedModel(f"{name} has no shape yet: run the model once on a few inputs first")
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UnsupportedModel(
+            f"the model cannot be copied: {first_line(error)}. Keep locks, files and sparse weights out of it"
+        ) from None
+
+
+def with_dense_gradients(model: nn.Module) -> nn.Module:
+    """Sparse gradients of embeddings made dense, in place: the optimisers here go over all weights together."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False
+    return model
+
+
+def inputs_like(model: nn.Module, x: Tensor) -> Tensor:
+    """An empty tensor of the device and dtype that the model takes; its first parameter may be whole numbers."""
+    parameters = list(model.parameters())
+    kinds = [p.dtype for p in parameters if p.is_floating_point()]
+    kinds = [kind for kind in kinds if kind in (torch.float32, torch.float64)] or kinds or [x.dtype]
+    return x.new_empty(0, dtype=kinds[0], device=parameters[0].device if parameters else x.device)
 
 
 def freeze_all_but(model: nn.Module, layers: Iterable[str], output: str) -> None:
@@ -117,9 +149,6 @@ def replaced(model: nn.Module, name: str, new: nn.Module) -> nn.Module:
 def refuse_what_voids_a_certificate(model: nn.Module, output: str) -> None:
     for name, module in model.named_modules():
         _refuse_batch_statistics(name or "the model", module)
-    for name, parameter in model.named_parameters():
-        if is_lazy(parameter):
-            raise UnsupportedModel(f"{name} has no shape yet: run the model once on a few inputs first")
     drawn = trainable_parameters(model, output)
     first = next(iter(drawn.values()))
     for name, parameter in drawn.items():
@@ -139,6 +168,18 @@ def refuse_what_voids_a_certificate(model: nn.Module, output: str) -> None:
         raise UnsupportedModel(
             f"the output layer ({output}) must be a plain nn.Linear, its weight and bias both trainable, without hooks"
         )
+
+
+def refuse_what_no_file_stores(model: nn.Module) -> None:
+    """Weight files hold all of a model's state: better now than after a certificate's whole count."""
+    for name, held in model.state_dict().items():
+        try:
+            safetensors.torch.save({name: held.detach().new_empty(0).cpu().contiguous()})
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+            kind = f"{held.dtype}, {held.layout}" if isinstance(held, Tensor) else f"a {type(held).__name__}"
+            raise UnsupportedModel(
+                f"{name} holds what no weight file can store: {kind}. Keep it as a plain float or whole-number tensor"
+            ) from None
 
 
 def _refuse_batch_statistics(name: str, module: nn.Module) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,8 +15,8 @@ from torch import Tensor, nn
 from pacbayes.checks import check_count, plain
 from pacbayes.data import Data, as_data
 from pacbayes.data.dataset import spread_rows
-from pacbayes.errors import InvalidInput, UnsupportedModel
-from pacbayes.networks.conversion import check_model
+from pacbayes.errors import InvalidInput, UnsupportedModel, first_line
+from pacbayes.networks.conversion import check_model, copied, inputs_like
 from pacbayes.networks.precision import full_precision
 from pacbayes.networks.refusals import PROBES, near, refuse_a_change
 from pacbayes.networks.shaping import forget_data, remember_data
@@ -42,7 +41,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     check_model(model)
     data = as_data(data)
     check_count("batch_size", batch_size := plain(batch_size))
-    whole = copy.deepcopy(model).eval()
+    whole = copied(model).eval()
     run: Callable[[Tensor], Tensor] = whole
     layer: nn.Module
     result: nn.Module
@@ -54,8 +53,12 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
         layer = result = _part(whole, head)
         shaped = forget_data(whole)
         remember_data(result, shaped)
-    like = next(whole.parameters(), data.x[:1])
-    run(data.x[:1].to(like))  # a stochastic network looks at its model first
+    like = inputs_like(whole, data.x[:1])
+    try:
+        run(data.x[:1].to(like))  # a stochastic network looks at its model first
+    except RuntimeError as error:
+        words = first_line(error)
+        raise InvalidInput(f"the model does not take examples of shape {list(data.shape)}: {words}") from None
     with full_precision(), _given_to(layer, run, like, head or "the last Linear") as given:
         x = torch.cat([given(some) for some in data.x.split(batch_size)])
         rows = spread_rows(len(x), PROBES)

@@ -15,7 +15,7 @@ from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.checks import check_kind
 from pacbayes.data.trace import Trace
 from pacbayes.devices import has_triton
-from pacbayes.errors import InvalidInput, UnsupportedModel, first_line
+from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.files import sha256
 from pacbayes.networks import conversion, divergence
 from pacbayes.networks.audit import Audit, audit
@@ -70,6 +70,7 @@ class StochasticNetwork(nn.Module):
     prior_mean: Tensor
     prior_rho: Tensor
 
+    @torch.inference_mode(False)  # its tensors are to train
     def __init__(
         self,
         model: nn.Module,
@@ -89,10 +90,7 @@ class StochasticNetwork(nn.Module):
             )
         check_variance("prior_variance", prior_variance)
         self.distribution = distribution_named(distribution)
-        try:
-            model = copy.deepcopy(model)
-        except RuntimeError as error:
-            raise UnsupportedModel(f"the model cannot be copied: {first_line(error)}") from None
+        model = conversion.with_dense_gradients(conversion.copied(model))
         # To notice bound data that had shaped the prior: what shaped the model, and then what fit() uses.
         self.trained_on = forget_data(model)
         output = conversion.output_name(model, output)
@@ -125,6 +123,7 @@ class StochasticNetwork(nn.Module):
         self._given: set[str] = set()
         # Names of tensors that each pass overwrites: see refusals.py.
         self.left_behind: set[str] = set()
+        conversion.refuse_what_no_file_stores(self.model)
         self._freeze()
 
     @property

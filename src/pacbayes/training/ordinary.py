@@ -26,7 +26,7 @@ from pacbayes.data import Data, as_data
 from pacbayes.data.streamed import on_device
 from pacbayes.errors import InvalidInput, NonFinite, UnsupportedModel, first_line
 from pacbayes.networks.batchnorm import with_batchnorm, without_batchnorm
-from pacbayes.networks.conversion import check_model, output_name
+from pacbayes.networks.conversion import check_model, copied, output_name, with_dense_gradients
 from pacbayes.networks.passes import alike
 from pacbayes.networks.precision import fastest_convolutions
 from pacbayes.networks.shaping import data_behind, forget_data, remember_data
@@ -128,8 +128,11 @@ def train_ordinary(
 @torch.no_grad()
 def _check_output(model: nn.Module, data: Data) -> None:
     output_name(model)  # refused where there is none
+    if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+        raise UnsupportedModel("a part of the model is compiled by torch.jit: give the modules that it was made of")
+    trial = copied(model)
     try:
-        output = _outputs(copy.deepcopy(model), data.x[:1])
+        output = _outputs(trial, data.x[:1])
     except RuntimeError as error:
         words = first_line(error)
         raise InvalidInput(f"the model does not take examples of shape {list(data.shape)}: {words}") from None
@@ -206,7 +209,7 @@ class _Training:
     """A model in training: its weights, the optimiser's velocities, the average."""
 
     def __init__(self, model: nn.Module, data: Data, settings: Ordinary):
-        model = copy.deepcopy(model)
+        model = with_dense_gradients(copied(model))
         self.settings = settings
         self.model = (with_batchnorm(model) if settings.batchnorm else model).train()
         self.device = next(model.parameters()).device
