@@ -11,6 +11,7 @@ from any_nets import NETS, Way, linears, net_and_batch
 from small_nets import seeded, shaken, squared_deviations, two_sample_z
 from torch import nn
 
+from pacbayes.certificates import certify
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks import StochasticNetwork, passes, stochastic
@@ -230,6 +231,52 @@ def test_what_vmap_cannot_do_is_looped():
         assert net._passes.vmaps is can, name
 
 
+def keeps_a_map(net, x):
+    net.last_map = net.body(net.body(x)).detach()
+    return net.out(net.body(net.body(x)))
+
+
+def test_a_model_that_keeps_something_of_a_pass_is_looped():
+    net, x = stochastic(Way(keeps_a_map, **linears()), 1e-3), torch.randn(30, 4, generator=seeded(0))
+    assert certify(net, (x, torch.arange(30) % 3), draws=30).check() == []
+    assert torch.equal(copy.deepcopy(net).model.last_map, net.model.last_map)
+
+
+class Routed(nn.Module):
+    """A mixture of experts: the sign of an example's first number says which of two it takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+        self.small, self.large = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 4))
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        h, small = torch.zeros_like(x), x[:, 0] > 0
+        for chosen, expert in ((small, self.small), (~small, self.large)):
+            if chosen.any():
+                h[chosen] = expert(x[chosen])
+        return self.out(h * self.scale)
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "laplace"])
+@pytest.mark.parametrize("first", [1, -1])
+def test_each_example_may_take_layers_of_its_own(first, distribution):
+    net, x = stochastic(Routed(), 0.05, distribution=distribution), torch.randn(8, 4, generator=seeded(0))
+    x[:, 0] = torch.tensor([first, -first]).repeat(4)
+    with torch.no_grad():
+        noise: list[torch.Tensor] = []
+
+        def source(shape):
+            noise.append(torch.randn(shape, generator=seeded(1)))
+            return noise[-1]
+
+        found = net.drawn(x, Draw("independent", source))
+        for b in range(8):
+            alone = net.drawn(x[b : b + 1], Draw("shared", Tape(noise[0][b])))
+            torch.testing.assert_close(found[b : b + 1], alone)
+
+
 def test_the_switch_for_fast_paths_is_left_as_it_was():
     net, _, x = spread(0.05, "transformer")
     before = torch.backends.mha.get_fastpath_enabled()
@@ -314,9 +361,36 @@ def test_a_model_with_more_outputs_than_examples_is_refused():
         net(torch.zeros(3, 5, 4))
 
 
+def test_a_first_batch_without_examples_is_refused():
+    with pytest.raises(InvalidInput, match="batch is empty"):
+        stochastic(nn.Linear(4, 2))(torch.zeros(0, 4))
+
+
+def listed(*names: str) -> Way:
+    model = Way(lambda net, x: net.listed[-1](net.body(x)) if names[-1] == "out" else net.out(net.listed[0](x)))
+    for name, layer in linears().items():
+        setattr(model, name, layer)
+    model.listed = [getattr(model, name) for name in names]
+    return model
+
+
+def test_a_layer_that_is_in_a_list_as_well_is_drawn():
+    net, model = stochastic(listed("body"), 1e-3), listed("body")
+    x = torch.randn(30, 4, generator=seeded(0))
+    assert certify(net, (x, torch.arange(30) % 3), draws=30).check() == []
+    assert not net.drawn_by_rules and len(net.mean) == sum(p.numel() for p in model.parameters())
+
+
+def test_an_output_layer_that_is_taken_from_a_list_is_refused_in_words():
+    with pytest.raises(UnsupportedModel, match="ModuleList, not in a list"):
+        stochastic(listed("body", "out"))(torch.zeros(3, 4))
+
+
 def test_parameters_without_a_shape_or_of_another_dtype_are_refused():
     with pytest.raises(UnsupportedModel, match=r"0\.weight has no shape yet"):
         stochastic(nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)))
+    with pytest.raises(UnsupportedModel, match=r"1\.\w+ has no shape yet"):
+        stochastic(nn.Sequential(nn.Linear(4, 4), nn.LazyBatchNorm1d(), nn.Linear(4, 2)))
     with pytest.raises(UnsupportedModel, match=r"1\.weight is torch.float32"):
         stochastic(nn.Sequential(nn.Linear(4, 4).double(), nn.Linear(4, 2)))
 

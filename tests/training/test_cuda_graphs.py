@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pacbayes import Settings, build, load, stochastic
+from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.normals import Tape
 from pacbayes.networks.refusals import check_examples
 from pacbayes.training.capture import COMPILATIONS
@@ -24,6 +25,8 @@ def test_a_tape_is_read_slice_after_slice():
     tape = Tape(torch.arange(10.0))
     assert tape((2, 2)).tolist() == [[0, 1], [2, 3]]
     assert tape((3,)).tolist() == [4, 5, 6]
+    with pytest.raises(UnsupportedModel, match="depends on the example"):
+        tape((4,))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler's own

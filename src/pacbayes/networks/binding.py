@@ -56,6 +56,8 @@ class Binding:
             drawn = conversion.drawn_by_a_rule(layer, is_output=name == output)
             drawn.name = name or drawn.name
             self.rules.append(Rule(drawn, layer, own["weight"], own.get("bias")))
+            for kind in own:
+                setattr(layer, kind, None)  # who has the layer in a list as well must not find weights of its own there
             model = conversion.replaced(model, name, drawn)
         self.model = model
         places: dict[int, list[tuple[nn.Module, str]]] = {slot: [] for slot in slots.values()}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pacbayes.bounds.misclassification import Normals
 from pacbayes.checks import check_kind
+from pacbayes.errors import UnsupportedModel
 
 
 def normals_like(tensor: Tensor, generator: torch.Generator | None) -> Normals:
@@ -29,6 +30,11 @@ class Tape:
     def __call__(self, shape: tuple[int, ...]) -> Tensor:
         size = math.prod(shape)
         start, self.used = self.used, self.used + size
+        if self.used > self.values.numel():
+            raise UnsupportedModel(
+                "which layers are applied, or to how much, depends on the example, and the noise was counted on "
+                "another one: apply them all to every example, and choose among what they give"
+            )
         return self.values[start : start + size].view(shape)
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 
-from pacbayes.errors import UnsupportedModel
+from pacbayes.errors import InvalidInput, UnsupportedModel
 from pacbayes.networks.binding import Binding
+from pacbayes.networks.held_aside import held_aside
 from pacbayes.networks.layers import Draw, Moments, StochasticConv
 from pacbayes.networks.normals import Counted, Normals, Rows, Seeded, Tape, normals_like, of_examples
 from pacbayes.networks.precision import fullest_precision
@@ -103,8 +104,13 @@ class Passes:
         key = (conditional, draw.dropout > 0, *x.shape[1:])
         if key not in self._noise_sizes:
             count = Counted(moments(0).mean)
+            counting = replace(draw, sampling="shared", normals=count)
             with torch.no_grad():
-                self._together(x[:1], replace(draw, sampling="shared", normals=count), moments, conditional=conditional)
+                self._together(x[:1], counting, moments, conditional=conditional)
+                for rule in self.binding.rules:
+                    if not rule.layer.used:  # another example may take this way
+                        for _, slot in rule.slots():
+                            moments(slot).sample(counting)
             self._noise_sizes[key] = count.used
         return self._noise_sizes[key]
 
@@ -116,6 +122,8 @@ class Passes:
         A layer does if it is applied once in a pass, to one row for each example. The others (applied again; with
         positions in front) must do without; so must all, where the model takes the weights of one by itself.
         """
+        if not len(x):
+            raise InvalidInput("the batch is empty: the first pass needs an example")
         x = x[:3].clone()  # a tensor of inference mode keeps no account of changes
         hidden, zeros = self.binding.rules[:-1], moments(0).mean.new_zeros
         try:
@@ -144,7 +152,7 @@ class Passes:
             except TypeError as error:
                 raise UnsupportedModel(
                     f"the model fails where its last Linear is drawn: {error}. Call that layer with its input alone, "
-                    "by position: head(h), not head(input=h)"
+                    "by position: head(h), not head(input=h); and keep layers in an nn.ModuleList, not in a list"
                 ) from error
         for rule in hidden:
             for count, seen in calls.items():
@@ -167,8 +175,12 @@ class Passes:
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")  # vmap warns where it falls back on a loop of its own
                     self._one_by_one(torch.cat([x[:1]] * 2), Draw("independent", zeros), moments, conditional=True)
+                # What a model keeps of a pass cannot be read when vmap is over.
+                for _ in (*map(torch.detach, self.binding.model.buffers()), *held_aside(self.binding.model)):
+                    pass
             except Exception:
                 self.vmaps = False
+                self._together(x[:1], Draw("mean", zeros), moments, conditional=False)  # writes over what was kept
         self._ready = True
 
     def _settle_products(self, x: Tensor, zeros: Normals, moments: MomentsOf) -> None:
