@@ -275,6 +275,7 @@ def test_each_example_may_take_layers_of_its_own(first, distribution):
         for b in range(8):
             alone = net.drawn(x[b : b + 1], Draw("shared", Tape(noise[0][b])))
             torch.testing.assert_close(found[b : b + 1], alone)
+    assert certify(net, (x, torch.arange(8) % 3), draws=16).check() == []
 
 
 def test_the_switch_for_fast_paths_is_left_as_it_was():

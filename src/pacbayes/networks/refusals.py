@@ -94,8 +94,9 @@ def refuse_what_mixes_examples(net: StochasticNetwork, x: Tensor, probes: int) -
     rows = spread_rows(len(x), probes)
     # Batches of other sizes are computed by other kernels: only in full precision do they agree.
     with full_precision():
-        together, pair, again = (_shared(net, some, 0) for some in (x, x[:2], x[:2]))
-        alone = torch.cat([_shared(net, one, 0) for one in x[rows].split(1)])
+        weights = net.draw_weights(torch.Generator(net.mean.device).manual_seed(0))
+        together, pair, again = (_of_weights(net, weights, some) for some in (x, x[:2], x[:2]))
+        alone = torch.cat([_of_weights(net, weights, one) for one in x[rows].split(1)])
     size = together.abs().amax(0)
     same = near(again, pair, size)
     if same and near(alone, together[rows], size) and near(pair, together[:2], size):
@@ -164,3 +165,12 @@ def _shared(net: StochasticNetwork, x: Tensor, seed: int) -> Tensor:
     """The outputs of one draw for the whole batch."""
     normals = normals_like(net.mean, torch.Generator(net.mean.device).manual_seed(seed))
     return net.drawn(x, Draw("shared", normals)).detach()
+
+
+def _of_weights(net: StochasticNetwork, weights: Tensor, x: Tensor) -> Tensor:
+    """The outputs with these weights, whichever layers the examples take, and in whatever order."""
+    means, net.mean.data = net.mean.data, weights
+    try:
+        return net(x, "mean")
+    finally:
+        net.mean.data = means
