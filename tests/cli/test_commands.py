@@ -391,6 +391,13 @@ def test_an_interruption_after_the_certificate_says_that_it_counts(run, monkeypa
             result = pacbayes_main("certify", run, "--draws", 50, "--test-draws", 2)
         assert result.status == 130 and "interrupted" in result.err
         assert ("a certificate was issued, and counts" in result.err) == issued
+    assert f"'pacbayes certify {run} --evaluate' measures" in " ".join(result.err.split())
+    result = pacbayes_main("certify", run, "--evaluate", "--test-draws", 2)
+    assert result.status == 0 and "plain hold-out" in result.out and "test error" in result.out
+    result = pacbayes_main("verify", run)
+    assert result.status == 0 and "2 certificates" in result.out  # the fixture's, and the one that was interrupted
+    result = pacbayes_main("certify", run, "--evaluate", "--draws", 50)
+    assert result.status != 0 and "--evaluate issues no certificate" in result.err
 
 
 def test_an_interrupted_verification_shows_what_it_has_checked(run, monkeypatch, pacbayes_main):

@@ -14,7 +14,8 @@ from pacbayes.cli.options import DataPlace, Device, OptionalSeed, Run
 from pacbayes.cli.progress import fraction_bar
 from pacbayes.cli.terminal import Interrupted, print_lines, together
 from pacbayes.errors import InvalidInput
-from pacbayes.runs import Evaluation, RunFolder, certify_run, certify_run_classes
+from pacbayes.files import in_shell
+from pacbayes.runs import Evaluation, RunFolder, certify_run, certify_run_classes, evaluate_run
 from pacbayes.runs.journal import read_journal
 
 _OTHERS = [name for name in BOUNDS if name not in ("invKL", "best")]
@@ -87,6 +88,14 @@ def certify(
             help="Certify each class and the confusions too, by independent draws of their own: RUN/classes.json.",
         ),
     ] = False,
+    evaluate: Annotated[
+        bool,
+        typer.Option(
+            "--evaluate",
+            help="Issue nothing: measure what is shown beside a certificate that was issued, where an interruption "
+            "came before it.",
+        ),
+    ] = False,
     test_draws: Annotated[
         int | None,
         typer.Option(min=1, help="Networks drawn for the test error's mean and deviation. [default: 1000]"),
@@ -101,6 +110,13 @@ def certify(
     """
     with together():
         folder = RunFolder.open(run)
+        if evaluate:
+            given = (bound, voters, draws, budget, mc_delta, limit, sampling, seed, table or None, classes or None)
+            if any(value is not None for value in given) or (predictor, delta) != ("randomised", 0.025):
+                raise InvalidInput("--evaluate issues no certificate: it goes with --test-draws, --device and --data")
+            evaluation = evaluate_run(folder, test_draws=test_draws or 1000, device=device, data=data)
+            print_lines(beside(folder.certificate(), evaluation), hanging=34)
+            return
         if table and predictor != "randomised":
             raise InvalidInput("--table compares bounds of the randomised classifier: leave out --predictor")
         if classes and predictor != "randomised":
@@ -150,7 +166,10 @@ def certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evalu
             certificate, evaluation = certify_run(run, progress=progress, **options)
     except KeyboardInterrupt:
         if len(read_journal(run).risk_bounds()) > issued:
-            raise Interrupted(f"; but a certificate was issued, and counts: {run.certificate_file}") from None
+            raise Interrupted(
+                f"; but a certificate was issued, and counts: {run.certificate_file}. 'pacbayes certify "
+                f"{in_shell(run.path)} --evaluate' measures what is shown beside it"
+            ) from None
         raise
     sentence, _, numbers = str(certificate).partition("\n")
     print_lines(sentence)

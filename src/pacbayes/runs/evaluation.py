@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pacbayes.certificates.records import record_of
 from pacbayes.errors import RunError
 
-MADE_AGAIN = "pacbayes.runs.evaluate_run(RunFolder.open(RUN)) in Python makes it again"
+MADE_AGAIN = "'pacbayes certify RUN --evaluate' makes it again"
 
 
 @dataclass(frozen=True)
