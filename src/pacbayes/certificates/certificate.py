@@ -143,7 +143,8 @@ class Certificate:
 
     def sentence(self) -> str:
         """The promise, in one sentence; numbers are rounded to the safe side."""
-        over = "the data and of the network" if self.predictor == "single" else "the data"
+        sampled = " and of the Monte-Carlo samples" if self.mc_delta else ""
+        over = "the data" + (" and of the network" if self.predictor == "single" else sampled)
         who = {
             "single": "this network",
             "majority": f"the majority vote of {self.voters} networks drawn for each prediction",

@@ -117,7 +117,7 @@ class ClassCertificate:
         """A line for each class, which may have a name."""
         names = class_titles(names or map(str, range(len(self.m))))
         wide = max(map(len, names))
-        over = f"With probability at least {self.confidence()} over the draw of the data"
+        over = f"With probability at least {self.confidence()} over the draw of the data and of the Monte-Carlo samples"
         lines = [f"{over}, all at once for the randomised classifier:"]
         for y, row in enumerate(self.bounds):
             worst, answer = max((value, j) for j, value in enumerate(row) if j != y)

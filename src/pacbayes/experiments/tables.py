@@ -21,9 +21,9 @@ _COLUMNS = ("empirical_risk", "test_error", "penalty")
 _INTRODUCTION = (
     "Made by `pacbayes reproduce --tables` from the `.jsonl` files in this folder, which hold every number with its "
     "seed, machine, time and commit, all but the oldest also with their whole configuration. Bounds hold with "
-    "probability at least 96.5 % over the draw of the data, and are rounded up. In the paper's tables a cell is ours, "
-    "then the paper's, and bounds are those of its section 3.5 (delta = .025, delta' = .01); records and hold-out rows "
-    "have other bounds, also at 96.5 % or more."
+    "probability at least 96.5 % over the draw of the data and of the Monte-Carlo samples, and are rounded up. In the "
+    "paper's tables a cell is ours, then the paper's, and bounds are those of its section 3.5 (delta = .025, delta' = "
+    ".01); records and hold-out rows have other bounds, also at 96.5 % or more."
 )
 
 
