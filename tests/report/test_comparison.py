@@ -9,6 +9,8 @@ import pytest
 
 from pacbayes.certificates.wording import percent
 from pacbayes.errors import InvalidInput, RunError
+from pacbayes.data.catalogue import image_scaling
+from pacbayes.data.scaling import IMAGES
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
 from pacbayes.report.card import _code, _escaped, _inputs
 from pacbayes.runs import Config
@@ -62,14 +64,13 @@ def test_the_card_says_what_is_promised_and_what_is_not(image_run):
     assert len(re.findall(r"^\| \d \| \d+ \| ≤ [\d.]+ % \|$", card, re.M)) == 10
 
 
-def test_the_card_says_how_inputs_are_given(tmp_path):
-    digits = _inputs(Config(data="digits"), [1, 8, 8])
-    assert digits == "images of shape [1, 8, 8], whose pixels, of 0 to 255, are given as pixel / 255 / 0.25"
-    assert "scales them itself" in _inputs(Config(data="digits", scaling="prior-data"), [1, 8, 8])
-    for name in "ab":
-        (tmp_path / "photos" / name).mkdir(parents=True)
-    assert "(pixel / 255 - 0.5) / 0.25" in _inputs(Config(data=str(tmp_path / "photos")), [3, 8, 8])
-    assert _inputs(Config(data="mine.npz"), [4]).startswith("numbers of shape [4], in the units of the data")
+def test_the_card_says_how_inputs_are_given():
+    scaling = image_scaling("digits")
+    digits = _inputs(Config(data="digits"), [1, 8, 8], scaling)
+    assert digits == "images of shape [1, 8, 8], given as pixel / 16 / 0.25 of pixels of 0 to 16"
+    assert "scales them itself" in _inputs(Config(data="digits", scaling="prior-data"), [1, 8, 8], scaling)
+    assert "(pixel / 255 - 0.5) / 0.25 of pixels of 0 to 255" in _inputs(Config(data="photos"), [3, 8, 8], IMAGES)
+    assert _inputs(Config(data="mine.npz"), [4], None).startswith("numbers of shape [4], in the units of the data")
 
 
 def test_words_of_others_stay_in_their_code_span():

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import warnings
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from pacbayes.bounds import clopper_pearson_upper
 from pacbayes.certificates import Certificate, certify, holdout_bound, monte_carlo
 from pacbayes.data import image_folders, load, load_inputs, store
 from pacbayes.data.catalogue import image_scaling
+from pacbayes.data.scaling import IMAGES
 from pacbayes.errors import DataError, InvalidInput, RunError
-from pacbayes.files import write_atomically
+from pacbayes.files import write_atomically, write_json
 from pacbayes.networks import memory
 from pacbayes.report import write_report
 from pacbayes.runs import (
@@ -356,6 +358,28 @@ def test_what_the_inputs_were_is_known_from_any_folder(tiny, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path / "photos")
     with pytest.warns(UserWarning, match="pixels of .*photos between -2 and 2"):
         inputs_for(RunFolder(tmp_path / "run"), str(tmp_path / "new.npz"))
+    # The run itself says it, wherever its data are now; one that is older does not.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").rename(tmp_path / "moved")
+    run = RunFolder(tmp_path / "run")
+    assert run.scaling() == IMAGES
+    record = run.data_record()
+    del record["scaling"]
+    write_json(run.data_file, record)
+    assert run.scaling() is None and run.data(str(tmp_path / "moved")).record() == record | {"scaling": asdict(IMAGES)}
+    for wrong in (7, {}, {"levels": 0, "offset": 0.5, "scale": 0.25}, {"levels": 255, "offset": 0.5, "scale": 0}):
+        write_json(run.data_file, record | {"scaling": wrong})
+        with pytest.raises(RunError, match=r"data\.json is damaged"):
+            run.scaling()
+
+
+def test_images_for_a_run_that_was_trained_on_arrays_are_scaled_in_a_way_that_is_said(tiny, tmp_path):
+    np.savez(tmp_path / "arrays.npz", x=np.random.default_rng(0).normal(size=(60, 1, 8, 8)), y=np.arange(60) % 2)
+    run = train_run(tiny(tmp_path / "arrays.npz"), tmp_path / "run")
+    Image.fromarray(np.full((8, 8), 255, np.uint8)).save(tmp_path / "white.png")
+    with pytest.warns(UserWarning, match=r"given as \(pixel / 255 - 0\.5\) / 0\.25 of pixels of 0 to 255"):
+        found, _ = inputs_for(run, str(tmp_path / "white.png"))
+    assert found.min() == found.max() == 2
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 4, 1), (5, 2, 2)])

@@ -149,11 +149,11 @@ def image_folder(name: str) -> tuple[Path, str] | None:
 
 
 def image_scaling(name: str) -> Scaling | None:
-    """How an image file has to be scaled to be like the examples of these data; None if they are no images."""
+    """What was made of the pixels of these data; None if they are no images."""
     entry = ENTRIES.get(_BINARY.get(name, name))
     if entry is None:
         return IMAGES if image_folder(name) is not None else None
-    return replace(entry.scaling, levels=IMAGES.levels)
+    return entry.scaling
 
 
 def is_embedded(name: str) -> bool:
@@ -181,7 +181,7 @@ def _load_entry(name: str, entry: Entry, part_name: str, folders: list[Path], do
     except DataError as error:
         source = ", ".join(dict.fromkeys(file.url for file in part.files)) or "scikit-learn"
         raise DataError(f"{error}. Delete it and get {name} ({part_name} part) again from {source}") from error
-    return Pixels(pixels, labels.astype(np.int64), entry.scaling.table(), name, entry.class_names)
+    return Pixels(pixels, labels.astype(np.int64), entry.scaling, name, entry.class_names)
 
 
 def _check_contents(pixels: np.ndarray, labels: np.ndarray, part: Part, paths: list[Path]) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pacbayes.checks import check_kind, check_type, plain
+from pacbayes.data.scaling import Scaling
 from pacbayes.data.streamed import Inputs, Streamed, rows_of_bytes
 from pacbayes.data.trace import Trace, overlapping, places_in, together, trace_of, with_labels
 from pacbayes.errors import InvalidInput
@@ -41,6 +42,8 @@ class Data:
     """For a subset made by ``take``: the data it was taken from and the indices there."""
     feature_names: tuple[str, ...] = ()
     """Of the columns of a table, where it names them."""
+    scaling: Scaling | None = None
+    """Of images: what was made of their pixels, where that is known."""
     made_with: "tuple[Data | Trace, ...]" = ()
     """Of features: the data that had shaped the model which they are from."""
 

@@ -50,7 +50,8 @@ def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     with faults_of(path):
         _check_memory(images.files, images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
         x = torch.from_numpy(images.read(slice(None)))
-        return Data(x, torch.from_numpy(images.labels), len(images.class_names), path.name, images.class_names)
+        labels, names = torch.from_numpy(images.labels), images.class_names
+        return Data(x, labels, len(names), path.name, names, scaling=IMAGES)
 
 
 def unlabelled_images(path: Path) -> list[Path]:

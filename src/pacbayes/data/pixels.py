@@ -1,11 +1,13 @@
 """Images as the bytes they are published as, with the value that each byte stands for."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from pacbayes.data.dataset import Data, fingerprint_of_rows
+from pacbayes.data.scaling import Scaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,7 +16,7 @@ class Pixels:
 
     pixels: np.ndarray
     labels: np.ndarray
-    table: np.ndarray
+    scaling: Scaling
     name: str
     class_names: tuple[str, ...]
 
@@ -24,6 +26,10 @@ class Pixels:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.pixels.shape[1:]
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        return self.scaling.table()
 
     @property
     def classes(self) -> int:
@@ -37,7 +43,7 @@ class Pixels:
             piece = slice(start, start + 500)
             np.take(self.table, self.pixels[indices[piece]], out=x[piece], mode="clip")
         y = torch.from_numpy(self.labels[indices])
-        return Data(torch.from_numpy(x), y, self.classes, self.name, self.class_names)
+        return Data(torch.from_numpy(x), y, self.classes, self.name, self.class_names, scaling=self.scaling)
 
     def fingerprint_of(self, indices: np.ndarray) -> str:
         """That of ``take(indices)``, which is not made."""

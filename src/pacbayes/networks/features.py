@@ -72,7 +72,7 @@ def features(model: nn.Module, data: Any, *, head: str | None = None, batch_size
     source = data.source or (data, np.arange(len(data)))
     made_with = (*data.made_with, *shaped)
     named = f"features of {data.name}"
-    return replace(data, x=x, name=named, source=source, feature_names=(), made_with=made_with), result
+    return replace(data, x=x, name=named, source=source, feature_names=(), scaling=None, made_with=made_with), result
 
 
 def _refuse_a_network(net: StochasticNetwork, head: str | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.certificates.wording import last_of, percent
-from pacbayes.data.catalogue import image_scaling
+from pacbayes.data.scaling import Scaling
 from pacbayes.report.decomposition import comparisons, decomposition
 from pacbayes.report.page import read_classes
 from pacbayes.runs import Config, RunFolder
@@ -46,7 +46,7 @@ def model_card(run: RunFolder) -> str:
         "## Model",
         "",
         f"- Architecture: {_code(config.model_name(tuple(record['shape'])))}",
-        f"- Inputs: {_inputs(run.config_with_data(), record['shape'])}",
+        f"- Inputs: {_inputs(config, record['shape'], run.scaling())}",
         f"- Classes: {record['classes']}{_named(run.class_names())}",
         f"- Predictor: {_PREDICTORS[certificate.predictor]}",
         f"- Training: {_training(config, certificate)}",
@@ -89,10 +89,10 @@ def model_card(run: RunFolder) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _inputs(config: Config, shape: list[int]) -> str:
-    scaling, scaled = image_scaling(config.data), _SCALED if config.scales(tuple(shape)) else ""
+def _inputs(config: Config, shape: list[int], scaling: Scaling | None) -> str:
+    scaled = _SCALED if config.scales(tuple(shape)) else ""
     if scaling is not None:
-        return f"images of shape {shape}, whose pixels, of 0 to 255, are given as {scaling}{scaled}"
+        return f"images of shape {shape}, given as {scaling.in_words}{scaled}"
     return f"numbers of shape {shape}{scaled}"
 
 

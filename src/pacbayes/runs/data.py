@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pacbayes import processes
@@ -27,10 +27,22 @@ class SplitData:
 
 
 def data_record(data: Data | Pixels, parts: dict[str, tuple[int, str]]) -> dict[str, Any]:
-    """What data.json holds: the shape of an example, the classes, and the (size, fingerprint) of each part."""
+    """What data.json holds: shape, classes, scaling of pixels, names, and the (size, fingerprint) of each part."""
     sizes = {name: {"examples": size, "fingerprint": fingerprint} for name, (size, fingerprint) in parts.items()}
     names = {name: list(found) for name in ("class_names", "feature_names") if (found := getattr(data, name, ()))}
-    return {"shape": list(data.shape), "classes": data.classes, **names, **sizes}
+    scaling = None if data.scaling is None else asdict(data.scaling)
+    return {"shape": list(data.shape), "classes": data.classes, "scaling": scaling, **names, **sizes}
+
+
+def same_data(record: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two records are of the same data.
+
+    How pixels were scaled is in none that is older, and not known of images that were stored as numbers.
+    """
+    both = record | other
+    if None in (record.get("scaling"), other.get("scaling")):
+        both.pop("scaling", None)
+    return all(record.get(name) == other.get(name) for name in both)
 
 
 def training_data(config: Config, *, download: bool = True) -> SplitData:

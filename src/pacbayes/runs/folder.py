@@ -14,12 +14,14 @@ from torch import Tensor
 from pacbayes import processes
 from pacbayes.certificates import Certificate, ClassCertificate
 from pacbayes.data import available
+from pacbayes.data.catalogue import image_scaling
 from pacbayes.data.folders import is_there, parted
+from pacbayes.data.scaling import Scaling
 from pacbayes.errors import InvalidInput, MissingData, PacBayesError, RunError
 from pacbayes.files import alone_in, in_shell, read_plain_file, sha256, strict_json, write_atomically, write_json
 from pacbayes.networks import StochasticNetwork
 from pacbayes.runs.config import STAGES, Config
-from pacbayes.runs.data import SplitData, training_data
+from pacbayes.runs.data import SplitData, same_data, training_data
 from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.history import Chain, chain_start, read_chain, read_epochs
 from pacbayes.runs.networks import new_network, parameters_of
@@ -160,7 +162,9 @@ class RunFolder:
                     (record.get("feature_names", []), sizes[0]),
                 )
             )
-            if whole and named and math.prod(sizes) < 2**40:
+            scaling = record.get("scaling")
+            pixels = scaling is None or Scaling.known(scaling)
+            if whole and named and pixels and math.prod(sizes) < 2**40:
                 return dict(record)
         except (ValueError, LookupError, TypeError):
             pass
@@ -178,10 +182,17 @@ class RunFolder:
         record = self.data_record()
         return list(record.get("class_names") or map(str, range(record["classes"])))
 
+    def scaling(self) -> Scaling | None:
+        """What was made of the pixels of the run's data; None if they are no images, or nobody knows."""
+        record = self.data_record()
+        if "scaling" in record:
+            return None if record["scaling"] is None else Scaling(**record["scaling"])
+        return image_scaling(self.config_with_data().data)  # of an older run
+
     def check_data(self, data: SplitData) -> None:
         """Refuse other data than those the run was started with."""
         recorded = self.data_record()
-        if recorded != data.record():
+        if not same_data(recorded, data.record()):
             raise RunError(f"the data are not those that the run in {self.path} was started with (see data.json)")
 
     def own_files(self) -> list[Path]:

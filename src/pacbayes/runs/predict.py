@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -50,7 +51,7 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
     check_files(run, EVENTS["trained"])  # before anything is read that a changed config.toml names
     config, record = run.config_with_data(), run.data_record()
     place, side = parted(name)
-    trained_side, scaling = parted(config.data)[1], image_scaling(config.data)
+    trained_side, scaling = parted(config.data)[1], run.scaling()
     files = unlabelled_images(expanded(place))
     labelled = image_folder(name) is not None and not files
     if files or labelled:
@@ -58,7 +59,15 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
         if side and [side, side] != [str(n) for n in shape[1:]]:
             raise InvalidInput(f"the network takes examples of shape {list(shape)}: {side} pixels each way are others")
         found = files or find_images(expanded(place), side or trained_side, every_class=False).files
-        images = read_images(found, shape, resize=bool(side or trained_side), scaling=scaling or IMAGES)
+        if scaling is None:
+            warnings.warn(
+                f"the run was trained on numbers, and does not say how they were made of pixels: these images are "
+                f"given as {IMAGES.in_words}. If its own were made in another way, give arrays made like them",
+                stacklevel=2,
+            )
+        # Those of files are bytes, however many levels those of the run's own data have.
+        of_files = replace(scaling or IMAGES, levels=IMAGES.levels)
+        images = read_images(found, shape, resize=bool(side or trained_side), scaling=of_files)
         return images, [file.name if files else file.relative_to(expanded(place)).as_posix() for file in found]
     inputs = load_inputs(name, folder=config.data_folder, features=record.get("feature_names", ()))
     if scaling is not None and image_scaling(name) is None and len(inputs):
@@ -77,7 +86,7 @@ def _look_at_the_range(inputs: Inputs, scaling: Scaling, name: str) -> None:
     if not (black - 1e-3 <= low <= black + inside and white - inside <= high <= white + 1e-3):
         warnings.warn(
             f"these inputs lie between {low:g} and {high:g}, and pixels of {name} between {black:g} and {white:g}: the "
-            f"network takes {scaling} of pixels of 0 to 255, and is certified for nothing else",
+            f"network takes {scaling.in_words}, and is certified for nothing else",
             stacklevel=3,
         )
 

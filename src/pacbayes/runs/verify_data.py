@@ -23,7 +23,7 @@ from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.standardisation import moments, scaling_of
 from pacbayes.runs.check import FAILED, OPEN, PASSED, Check, attempt, equal
 from pacbayes.runs.config import Config
-from pacbayes.runs.data import data_record
+from pacbayes.runs.data import data_record, same_data
 from pacbayes.runs.folder import RunFolder
 from pacbayes.seeds import fresh_seed
 
@@ -112,7 +112,7 @@ def _of_prior(config: Config, recorded: dict[str, Any], found: _Found, fingerpri
     parts = {"bound": (len(bound), fingerprint)}
     if config.learns_prior:
         parts["prior"] = (len(prior), prior_source.fingerprint_of(prior))
-    yield Check("split", *_split(config, prior, bound, recorded == data_record(source, parts)))
+    yield Check("split", *_split(config, prior, bound, same_data(recorded, data_record(source, parts))))
     if config.prior_data:
         yield Check("prior data", *_others(source.take(bound), prior_source.take(prior)))
     if isinstance(source, Data) and isinstance(prior_source, Data):
