@@ -92,6 +92,8 @@ NO_SUCH_THING = {
     "a number for a shape": (lambda: pacbayes.build("mlp", 3, 3), "shape must be that of one example"),
     "a word for classes": (lambda: pacbayes.build("mlp", (3,), "3"), "classes must be of type int"),
     "a list for a name": (lambda: pacbayes.build(["mlp"], (3,), 3), "unknown model"),
+    "a name nearly right": (lambda: pacbayes.build("cnn_small", (3,), 3), "; did you mean 'cnn-small'"),
+    "an objective in small letters": (lambda: pacbayes.Settings(objective="invkl"), "; did you mean 'invKL'"),
     "a word for a size": (lambda: pacbayes.features(nn.Linear(3, 3), problem(), batch_size="10"), "batch_size must"),
     "lists in Data": (lambda: pacbayes.Data([[1.0]], [0], 2), r"x must be a tensor; as_data\(\) takes"),
     "classes in Data": (lambda: pacbayes.Data(*problem(), "3"), "classes must be of type int"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable
 from dataclasses import fields
 from typing import Any
@@ -63,7 +64,16 @@ def check_names(options: Iterable[str], of: type) -> None:
 def check_one_of(what: str, value: object, choices: Collection[str]) -> None:
     """Refuse a value that is none of the choices, and name them."""
     if not isinstance(value, str) or value not in choices:
-        raise InvalidInput(f"unknown {what} {value!r}: choose one of {', '.join(choices)}")
+        raise InvalidInput(
+            f"unknown {what} {value!r}: choose one of {', '.join(choices)}{did_you_mean(value, choices)}"
+        )
+
+
+def did_you_mean(value: object, choices: Iterable[str]) -> str:
+    """The choice that is like the value, if there is one."""
+    like = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(str(value).lower(), like, 1)
+    return f"; did you mean {like[close[0]]!r}?" if close else ""
 
 
 def check_in_range(name: str, value: float, low: float, high: float, *, closed_low: bool = False) -> None:

@@ -32,7 +32,10 @@ _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NO
 def in_shell(path: str | os.PathLike[str]) -> str:
     """A path as it can be pasted into a command."""
     name = os.fspath(path)
-    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+    name = f"./{name}" if name.startswith("-") else name
+    quoted = shlex.quote(name)
+    # Messages put commands in single quotes: those of a path within are to be others.
+    return quoted if quoted == name or any(c in name for c in '"$`\\!') else f'"{name}"'
 
 
 def check_writable(folder: Path) -> None:

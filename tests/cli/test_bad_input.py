@@ -79,6 +79,28 @@ def test_flags_that_would_be_ignored(flags, pacbayes_main, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+IGNORED_IN_A_FILE = {
+    '[posterior]\nschedule = "1@0.1"\nepochs = 3': "posterior.epochs",
+    'prior = "data-free"\nprior_fraction = 0.3': "prior_fraction",
+    'prior = "data-free"\n[prior_training]\nepochs = 3\nrate = 0.1': "prior_training.epochs, prior_training.rate",
+}
+
+
+@pytest.mark.parametrize("text", IGNORED_IN_A_FILE)
+def test_settings_of_a_file_that_would_be_ignored(text, pacbayes_main, tmp_path):
+    (tmp_path / "c.toml").write_text(text)
+    result = pacbayes_main("train", "--config", tmp_path / "c.toml", "--out", tmp_path / "run")
+    assert_one_error_line(result, f"c.toml: {IGNORED_IN_A_FILE[text]} would be ignored")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_configuration_of_a_run_may_list_what_it_does_not_use(pacbayes_main, tmp_path, tiny_with):
+    first = tmp_path / "first"
+    flags = ("--data", "digits", "--schedule", "1@0.01", "--prior", "data-free", "--model", "mlp")
+    assert pacbayes_main("train", *flags, "--out", first).status == 0
+    assert pacbayes_main("train", "--config", first / "config.toml", "--out", tmp_path / "again").status == 0
+
+
 BAD_FLAGS = {
     "unknown objective": (("--objective", "kl"), ["'kl'", "invKL, McAll, quad, lbd"]),
     "unknown prior objective": (("--prior-objective", "kl"), ["'kl'"]),

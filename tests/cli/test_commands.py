@@ -400,6 +400,12 @@ def test_an_interruption_after_the_certificate_says_that_it_counts(run, monkeypa
     assert result.status != 0 and "--evaluate issues no certificate" in result.err
 
 
+def test_what_the_charge_for_a_second_single_network_covers(run, pacbayes_main):
+    for words in ("Of several, none", "the choice among the 2 single networks drawn for this run, and no other"):
+        issued = pacbayes_main("certify", run, "--predictor", "single")
+        assert issued.status == 0 and words in issued.out
+
+
 def test_an_interrupted_verification_shows_what_it_has_checked(run, monkeypatch, pacbayes_main):
     assert pacbayes_main("certify", run, "--draws", 50, "--test-draws", 2).status == 0
     monkeypatch.setattr("pacbayes.runs.verify_data.recount", interrupted)

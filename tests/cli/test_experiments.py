@@ -39,5 +39,16 @@ def test_rows_are_listed_with_their_results(reproduce, tmp_path):
 def test_an_experiment_or_a_row_that_is_not_there_is_named_with_the_choices(reproduce):
     result = reproduce("large", "--list")
     assert result.status == 1 and "best, tiny" in result.err
+    result = reproduce("--rows", "S lbd")
+    assert result.status == 1 and "--rows would be ignored: give the ID" in result.err
     result = reproduce("tiny", "--rows", "G")
     assert result.status == 1 and "G invKL, S lbd" in result.err
+
+
+def test_an_interruption_says_that_the_same_command_goes_on(reproduce, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pacbayes.cli.reproduce.reproduce_rows", interrupted)
+    result = reproduce("tiny")
+    assert result.status == 130 and result.err.endswith("interrupted; the same command goes on\n")

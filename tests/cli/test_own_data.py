@@ -168,3 +168,19 @@ def test_a_bad_table_is_one_line(pacbayes_main, tmp_path, tiny, text, words):
     assert result.status == 1 and result.out == ""
     assert len(result.err.splitlines()) == 1 and result.err.startswith("error: ") and words in result.err
     assert not (tmp_path / "run").exists()
+
+
+def test_classes_without_examples_and_a_wrong_test_part_are_said_before_training(tmp_path, process, tiny):
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    np.savez(tmp_path / "gaps.npz", x=x, y=2 * y, x_test=x[:10], y_test=np.full(10, 5))
+    np.savez(tmp_path / "other.npz", x=x, y=y, x_test=x[:10, :3], y_test=y[:10])
+    np.savez(tmp_path / "half.npz", x=x, y=y, x_test=x[:10])
+    gaps = ("label 5 is among the test data only", "no example has label 1 or 3: are labels numbered without gaps?")
+    unusable = "the test part cannot be used, and there will be no test error: "
+    for name, said in (
+        ("gaps", gaps),
+        ("other", [f"{unusable}a test example has shape [3], and a training example [4]"]),
+        ("half", [f"{unusable}{tmp_path / 'half.npz'}: has no test part: it holds no array y_test; it needs both"]),
+    ):
+        err = process("train", "--data", tmp_path / f"{name}.npz", *tiny, "--out", tmp_path / name).err
+        assert all(f"warning: {words}" in err for words in said), err

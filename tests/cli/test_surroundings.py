@@ -21,7 +21,7 @@ def run(tmp_path, data_file, pacbayes_main, tiny):
     return path
 
 
-@pytest.mark.parametrize("name", ["two words", "it's", "-dash", "$HOME"])
+@pytest.mark.parametrize("name", ["two words", "it's", "-dash", "$HOME", "mine.csv#kind"])
 def test_what_is_suggested_can_be_pasted(name, data_file, pacbayes_main, tmp_path, tiny, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = data_file(tmp_path / "data.npz")

@@ -110,6 +110,11 @@ def test_numbers_that_differ_in_the_last_digit_are_two_classes(tmp_path):
     assert load(write(tmp_path / "a.csv", f"x,label\n1,{long}\n2,{long + 1}\n")).classes == 2
 
 
+def test_truths_are_one_and_zero(tmp_path):
+    data = load(write(tmp_path / "a.csv", "new,label\nTrue,True\nFalse,False\n"))
+    assert data.x.tolist() == [[1], [0]] and data.class_names == ("False", "True")
+
+
 def test_inputs_need_no_labels(tmp_path):
     path = write(tmp_path / "a.csv", FLOWERS)
     assert load_inputs(f"{path}#species").tolist() == load(f"{path}#species").x.tolist()
@@ -121,7 +126,7 @@ def test_inputs_need_no_labels(tmp_path):
 BAD = {
     "an empty file": ("", "first line that names the columns"),
     "no example": ("x,label\n\n", "no examples"),
-    "no header": ("5.1,3.5,rose\n4.9,3.0,iris\n", "no column is called one of label.*columns are 5.1, 3.5, rose"),
+    "no header": ("5.1,3.5,rose\n4.9,3.0,iris\n", "no column is called one of label.*columns are 5.1, 3.5, rose: if these are an example, put a line above"),
     "two label columns": ("label,y,x\n1,2,3\n", "more than one column"),
     "a column without a name": (",x,label\n0,2,3\n", "column 1 has no name"),
     "two columns of a name": ("x,x,label\n1,2,3\n", "two columns are called 'x'"),
@@ -132,7 +137,7 @@ BAD = {
     "beyond float32": ("x,label\n1e39,a\n", "fits float32"),
     "underscores": ("x,label\n1_000,a\n", "holds '1_000'"),
     "digits of another script": ("x,label\n\u0661,a\n", "not a number"),
-    "a decimal comma": ("x;label\n1,5;a\n", "holds '1,5'"),
+    "a decimal comma": ("x;label\n1,5;a\n", "line 2, column 'x' holds '1,5': write decimal points"),
     "code": ("x,label\n__import__('os').getcwd(),a\n", "__import__"),
     "too few fields": ("x,z,label\n1,a\n", "line 2 has 2 fields, and the first line names 3"),
     "no label": ("x,label\n1,\n", "line 2 has no label"),

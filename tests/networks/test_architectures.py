@@ -156,7 +156,14 @@ def test_unknown_names_are_refused_with_the_choices():
 
 @pytest.mark.parametrize(("name", "shape"), [("mnist-4", (784,)), ("cnn-small", (8, 8)), ("cifar10-9", (1, 3, 32, 32))])
 def test_examples_that_are_no_images_are_refused(name, shape):
-    with pytest.raises(InvalidInput, match=name):
+    with pytest.raises(InvalidInput, match=f"{name}.*x\\[:, None\\]" if len(shape) == 2 else name):
+        build(name, shape, 10)
+
+
+def test_channels_that_come_last_are_pointed_out():
+    with pytest.warns(UserWarning, match=r"look like \[height, width, channels\].*x\.transpose\(0, 3, 1, 2\)"):
+        build("cnn-small", (32, 32, 3), 10)
+    for name, shape in (("mlp", (32, 32, 3)), ("cnn-small", (3, 4, 4)), ("cnn-small", (16, 4, 4))):
         build(name, shape, 10)
 
 

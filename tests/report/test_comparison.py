@@ -8,9 +8,9 @@ import re
 import pytest
 
 from pacbayes.certificates.wording import percent
-from pacbayes.errors import InvalidInput, RunError
 from pacbayes.data.catalogue import image_scaling
 from pacbayes.data.scaling import IMAGES
+from pacbayes.errors import InvalidInput, RunError
 from pacbayes.report import COLUMNS, compare_runs, model_card, warnings, write_comparison
 from pacbayes.report.card import _code, _escaped, _inputs
 from pacbayes.runs import Config

@@ -60,7 +60,7 @@ def test_the_search_of_the_documentation_is_one():
         (("sweep.toml",), "give a file with --out FOLDER"),
         (("folder", "--out", "x"), "give a file with --out FOLDER"),
         (("folder",), "not the folder of a sweep"),
-        (("nothing.toml", "--out", "x"), "not a readable TOML file"),
+        (("nothing.toml", "--out", "x"), "nothing.toml: no such file"),
         (("bad.toml", "--out", "x"), "bad.toml: a sweep needs a table"),
         (("far.toml", "--out", "x"), "far.npz"),
     ],

@@ -66,6 +66,7 @@ def test_searches_prune_and_grids_do_not_unless_they_are_told():
         ('[axes]\nposterior.rate = [1]\n"posterior.rate" = [2]', "given twice"),
         ("[axes]\ncolour = [1]", "unknown option 'colour'"),
         ("[axes]\nposterior.colour = [1]", "unknown option 'colour'"),
+        ("[axes]\nmodel = ['mlp', 'mpl']", "the axis 'model': unknown model 'mpl'.*did you mean 'mlp'"),
         ("[axes]\nposterior.rate = [0.1, -1]", "the axis 'posterior.rate'"),
         ("[axes]\nposterior.seed = [1]", "has no seed of its own"),
         ("[axes]\nposterior.rate = { low = 0.1, high = 1 }", 'ranges are for kind = "search"'),

@@ -123,7 +123,9 @@ def test_a_trial_that_fails_does_not_stop_the_others(sweep_file, tmp_path):
     result = run(sweep_file("posterior.rate = [0.002, 1e30]"), tmp_path / "sweep")
     good, bad = result.trials
     assert good.state == COMPLETE and bad.state == FAILED and "not finite" in bad.message
-    assert result.best == good and "not finite" in result.rows()[1][-1]
+    assert result.best == good and result.rows()[1][-1] == "failed"
+    (words,) = result.failures()
+    assert words == f"trial 1 failed: {bad.message}" and bad.message in (tmp_path / "sweep" / "sweep.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,13 @@ def test_a_posterior_that_gets_worse_and_worse_is_the_prior(blobs, small_net, tm
     assert again == history and torch.equal(net.mean, start)
 
 
+def test_a_rate_that_is_far_too_large_is_said_where_the_bound_began_near_chance(blobs, small_net):
+    net = small_net()
+    with pytest.warns(UserWarning, match=r"try a smaller rate, \de.*or less"):
+        history = fit(net, blobs(40), epochs=2, rate=1e6)
+    assert history.kept == -1 and min(epoch.kl for epoch in history.epochs) > 1e6
+
+
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_the_epoch_that_is_kept(keep, blobs, small_net):
     # A rate so large that the bound goes up and down.

@@ -178,8 +178,18 @@ def certify_and_show(run: RunFolder, **options: Any) -> tuple[Certificate, Evalu
     if run.certificate_file.name in before:
         gone = sorted(before - {path.name for path in run.own_files()})
         more = f", and {', '.join(gone)}, made from that one, {'are' if len(gone) > 1 else 'is'} gone" if gone else ""
-        print(f"It replaces an earlier one{more}. Of several, none may be chosen by its result.")
+        print(f"It replaces an earlier one{more}. {_choice(certificate.draw)}")
     return certificate, evaluation
+
+
+def _choice(singles: int) -> str:
+    """What may be chosen among the certificates of a run, of which some are for single networks."""
+    if singles < 2:
+        return "Of several, none may be chosen by its result."
+    return (
+        f"What is charged is the choice among the {singles} single networks drawn for this run, and no other: between "
+        "certificates of single networks and of other predictors none may be chosen by its result."
+    )
 
 
 def beside(certificate: Certificate, evaluation: Evaluation) -> str:

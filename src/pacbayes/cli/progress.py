@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pacbayes.certificates.wording import rounded_up
 from pacbayes.cli.terminal import Interrupted, errors
 from pacbayes.training import Epoch
 
@@ -43,7 +44,7 @@ class TrainingBar:
         numbers = f"risk {epoch.risk:.4f}"
         if stage == "posterior":
             # While the prior is made, the divergence from its start says nothing about the bound to come.
-            numbers += f"  penalty {epoch.penalty:.4f}  bound {epoch.bound:.4f}"
+            numbers += f"  penalty {epoch.penalty:.4f}  bound {rounded_up(epoch.bound, 4)}"
         if errors.is_terminal:
             if stage not in self.tasks:
                 self.tasks[stage] = self.bar.add_task(stage, total=total, numbers="")

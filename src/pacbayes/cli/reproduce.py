@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pacbayes.certificates.wording import rounded_up
-from pacbayes.cli.terminal import print_lines, tell
+from pacbayes.cli.terminal import Interrupted, print_lines, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.experiments import Experiment, Row, experiments, referred, reproduce_affine, write_tables
 from pacbayes.experiments import reproduce as reproduce_rows
@@ -52,6 +52,8 @@ def reproduce(
         print(f"Written: {write_tables(known, results)}")
         return
     if experiment is None:
+        if rows is not None:
+            raise InvalidInput("--rows would be ignored: give the ID of the experiment whose rows they are, see --list")
         _list_experiments(known, results)
         return
     if experiment not in known:
@@ -75,7 +77,10 @@ def reproduce(
         return
     pairs = [referred(known, chosen, name) if chosen.kind == "headline" else (chosen, name) for name in names]
     wanted = [configured(*pair) for pair in pairs]
-    reproduce_rows(wanted, work, results, concurrent=concurrent, say=tell)
+    try:
+        reproduce_rows(wanted, work, results, concurrent=concurrent, say=tell)
+    except KeyboardInterrupt:
+        raise Interrupted("; the same command goes on") from None
     print(f"Results: {', '.join(sorted({f'{results / row.experiment}.jsonl' for row in wanted}))}")
 
 

@@ -11,12 +11,12 @@ import typer
 from rich.live import Live
 
 from pacbayes.cli.certify import beside
-from pacbayes.cli.terminal import Interrupted, errors, output, plain_table, tell
+from pacbayes.cli.terminal import Interrupted, errors, output, plain_table, print_lines, tell
 from pacbayes.errors import InvalidInput
 from pacbayes.files import in_shell
 from pacbayes.runs import RunFolder
 from pacbayes.sweeps import LocalWorkers, Progress, RayWorkers, Specification, run_sweep
-from pacbayes.sweeps.results import ranked, shown
+from pacbayes.sweeps.results import ranked, short_state, shown
 from pacbayes.sweeps.runner import FILE
 from pacbayes.sweeps.study import RUNNING
 
@@ -54,6 +54,8 @@ def sweep(
     each training in FOLDER/trials. Needs Optuna: pip install 'pacbayes[sweep]'; --ray: pip install 'pacbayes[ray]'.
     """
     file, folder = (what / FILE, what) if what.is_dir() else (what, out)
+    if not what.exists():
+        raise InvalidInput(f"{what}: no such file, nor the folder of a sweep")
     if folder is None or (what.is_dir() and out is not None):
         raise InvalidInput("give a file with --out FOLDER, or the folder of a sweep to go on with and no --out")
     if what.is_dir() and not file.is_file():
@@ -70,6 +72,7 @@ def sweep(
             watch=table,
         )
     output().print(plain_table(result.columns(), result.rows()))
+    print_lines("\n".join(result.failures()))
     evaluation = RunFolder(result.run).evaluation()
     print(f"\n{result.certificate}\n{beside(result.certificate, evaluation)}\n{result.charge}\n")
     print(f"Best: {result.run}. Next: pacbayes verify {in_shell(result.run)}\nWritten: {folder / 'sweep.html'}")
@@ -108,10 +111,11 @@ class _LiveTable:
             if each.trial.state != RUNNING and each.trial.number not in self.said:
                 self.said.add(each.trial.number)
                 number, bound, *values, state = rows[each.trial.number]
+                state = each.trial.message or state
                 named = ", ".join(f"{name} {value}" for name, value in zip(self.axes, values, strict=True))
                 tell(f"trial {number}: bound {bound}, {named}: {state}")
 
     def _row(self, each: Progress) -> tuple[str, ...]:
         trial = each.trial
-        state = f"{each.stage} {each.epoch}" if each.stage else trial.message or trial.state
+        state = f"{each.stage} {each.epoch}" if each.stage else short_state(trial)
         return (str(trial.number), shown(trial.bound), *(shown(trial.parameters.get(a)) for a in self.axes), state)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +16,13 @@ from pacbayes.certificates.bound_data import doubts
 from pacbayes.cli.progress import TrainingBar
 from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.cli.terminal import print_lines, together
-from pacbayes.data import available
-from pacbayes.errors import InvalidInput
+from pacbayes.data import Data, available
+from pacbayes.errors import InvalidInput, PacBayesError, ProcessLost
 from pacbayes.files import in_shell
 from pacbayes.networks import ARCHITECTURES
 from pacbayes.runs import Config, RunFolder, train_run
-from pacbayes.runs.data import SplitData
+from pacbayes.runs.config import TABLES
+from pacbayes.runs.data import SplitData, test_data, without_examples
 from pacbayes.training import Epoch
 
 _DATA = ", ".join(name for name, _ in available())
@@ -187,7 +190,7 @@ def train(
             raise InvalidInput("--resume goes on with the run that --overwrite would begin anew: leave one of them out")
         if resume:
             _refuse_another(out, None if config is None else Config.read(config), given)
-        settings = None if resume else (Config.read(config) if config is not None else Config()).with_options(given)
+        settings = None if resume else (_from_file(config) if config is not None else Config()).with_options(given)
         if settings is not None:
             _refuse_ignored(settings, given)
         finished = resume and RunFolder(out).weights_file("posterior").is_file()
@@ -218,15 +221,30 @@ def train(
         print(f"{what}: {run.path}. Next: pacbayes certify {in_shell(run.path)}")
 
 
-def _refuse_ignored(config: Config, given: dict[str, Any]) -> None:
-    """Flags that change nothing: whoever gives them expects something else."""
+def _from_file(path: Path) -> Config:
+    config, named = Config.read(path), tomllib.loads(path.read_text("utf-8"))
+    # What has all the tables is the configuration of a run, which lists what it does not use, too.
+    if not set(TABLES) <= named.keys():
+        try:
+            _refuse_ignored(config, named, lambda stage, name: f"{stage}.{name}" if stage else name)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+    return config
 
-    def flags(stage: str, *names: str) -> list[str]:
-        prefix = {"prior_training": "--prior", "posterior": "-"}.get(stage, f"--{stage}")
+
+def _flag(stage: str, name: str) -> str:
+    prefix = {"prior_training": "prior-", "pretraining": "pretraining-"}.get(stage, "")
+    return f"--{prefix}{name}".replace("_", "-")
+
+
+def _refuse_ignored(config: Config, given: dict[str, Any], called: Callable[[str, str], str] = _flag) -> None:
+    """Options that change nothing: whoever gives them expects something else."""
+
+    def options(stage: str, *names: str) -> list[str]:
         found = (n for n, value in given.get(stage, {}).items() if not (n == "epochs" and value == 0))
-        return [f"{prefix}-{n}" for n in found if not names or n in names]
+        return [called(stage, n) for n in found if not names or n in names]
 
-    fraction = ["--prior-fraction"] if "prior_fraction" in given else []
+    fraction = [called("", "prior_fraction")] if "prior_fraction" in given else []
     cases = [
         (fraction, config.prior == "data-free", "a data-free prior is not learnt"),
         (fraction, bool(config.prior_data), "the prior has data of its own"),
@@ -236,8 +254,8 @@ def _refuse_ignored(config: Config, given: dict[str, Any]) -> None:
         missing = settings is None or (stage != "posterior" and not config.learns_prior)
         steps = settings is not None and "@" in settings.schedule
         cases += [
-            (flags(stage), missing, f"there is no {stage.replace('_', ' ')}"),
-            (flags(stage, "rate", "epochs"), steps, "the schedule says how many epochs there are, at which rates"),
+            (options(stage), missing, f"there is no {stage.replace('_', ' ')}"),
+            (options(stage, "rate", "epochs"), steps, "the schedule says how many epochs there are, at which rates"),
         ]
     for ignored, so, why in cases:
         if ignored and so:
@@ -279,14 +297,30 @@ def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> 
 
 def _show(config: Config | None, data: SplitData) -> None:
     """The whole of the data, before their training begins."""
+    whole, _ = data.bound.source or (data.bound, None)
+    test = None if config is None else _test_part(config, whole)
     if not processes.first():
         return
-    whole, _ = data.bound.source or (data.bound, None)
     print_lines(whole.summary())
+    for words in without_examples(whole, test):
+        warnings.warn(words, stacklevel=2)
     for words in doubts([data.prior] if data.prior is not None else [], data.bound):
         warnings.warn(words, stacklevel=2)
     if config is not None and not config.scales(whole.shape) and float(whole.x[:1000].abs().max()) > 30:
         print("unscaled: inputs are far from size 1; divide them by constants that you know without looking at them")
+
+
+def _test_part(config: Config, whole: Data) -> Data | None:
+    """That of data of one's own; what is wrong with it shows now, and not once the training is done."""
+    if config.data in dict(available()):
+        return None
+    try:
+        return test_data(config, whole.shape)
+    except ProcessLost:
+        raise
+    except PacBayesError as error:
+        warnings.warn(f"the test part cannot be used, and there will be no test error: {error}", stacklevel=2)
+        return None
 
 
 def _given(**options: Any) -> dict[str, Any]:

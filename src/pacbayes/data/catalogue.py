@@ -1,6 +1,5 @@
 """``load``: a dataset by its name in the catalogue, or from a file or folder of one's own."""
 
-import difflib
 import hashlib
 import os
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from pacbayes.checks import did_you_mean
 from pacbayes.data.csv_tables import read_csv, read_csv_inputs
 from pacbayes.data.dataset import Data
 from pacbayes.data.download import download as fetch
@@ -77,11 +77,9 @@ def find(
     original = _BINARY.get(name, name)
     if original not in ENTRIES:
         names = [known for known, _ in available()]
-        close = difflib.get_close_matches(name, names, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
         raise MissingData(
             f"no file, folder or dataset {name!r}: choose {', '.join(names)}, or a path that ends in .npz or .csv, or "
-            f"that of a folder of images or of .npy files{hint}"
+            f"that of a folder of images or of .npy files{did_you_mean(name, names)}"
         )
     folders = data_folders(folder)
     data = _load_entry(original, ENTRIES[original], part, folders, download)

@@ -24,6 +24,8 @@ LABEL_COLUMNS = ("label", "class", "target", "y")
 _MOST_GRADES = 20
 _NO_LABEL = ("", "nan")  # "none" and "NA" may be classes
 _LARGEST = float(np.finfo(np.float32).max)
+_TRUTHS = {"True": 1.0, "False": 0.0}  # as pandas writes them
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -156,17 +158,24 @@ def _label_column(columns: list[str], label: str, labelled: bool) -> int | None:
     if not labelled and not found:
         return None
     wanted = repr(label) if label else f"one of {', '.join(LABEL_COLUMNS)}"
+    numbers = any(_NUMBER.fullmatch(name) for name in columns)
+    no_names = ": if these are an example, put a line above it that names the columns" * numbers
     listed = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
     raise DataError(
         f"{'no' if not found else 'more than one'} column is called {wanted}: add the name of the label column to the "
-        f"path, as in data.csv#species. The columns are {listed}"
+        f"path, as in data.csv#species. The columns are {listed}{no_names}"
     )
 
 
 def _numbers(cells: list[str], columns: list[str], line: int) -> np.ndarray:
     # Stricter than float(): that takes 1_000, infinities and digits of all scripts.
-    values = [float(cell) if _NUMBER.fullmatch(cell) else math.nan for cell in cells]
+    values = [float(cell) if _NUMBER.fullmatch(cell) else _TRUTHS.get(cell, math.nan) for cell in cells]
     for cell, column, value in zip(cells, columns, values, strict=True):
+        if _DECIMAL_COMMA.fullmatch(cell):
+            raise DataError(
+                f"line {line}, column {column!r} holds {cell[:40]!r}: write decimal points, not commas; pandas reads "
+                "these with read_csv(sep=';', decimal=',') and writes points"
+            )
         if not abs(value) <= _LARGEST:
             shown = f"holds {cell[:40]!r}, which is not a number that fits float32" if cell else "is empty"
             raise DataError(

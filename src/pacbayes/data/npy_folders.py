@@ -44,7 +44,8 @@ def _read(path: Path, part: str, present: tuple[tuple[str, object], ...]) -> Dat
     files = dict(present)
     x, y = part_files(part)
     if missing := [name for name in (x, y) if name not in files]:
-        raise MissingData(f"{path}: has no {part} part: there is no {' and no '.join(missing)} in it")
+        words = f"{path}: has no {part} part: there is no {' and no '.join(missing)} in it"
+        raise MissingData(words) if len(missing) == 2 or part == "train" else DataError(f"{words}; it needs both")
     names = read_class_names(path)
     labels = {name: _labels(path / name) for name in (_TRAIN[1], _TEST[1]) if name in files}
     inputs = map_array(path / x)

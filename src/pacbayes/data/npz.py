@@ -32,7 +32,8 @@ def read_npz(path: str | os.PathLike[str], part: str = "train") -> Data:
     x, y = ("x", "y") if part == "train" else ("x_test", "y_test")
     arrays = _read_arrays(path, {x, "y", "y_test"})
     if missing := [name for name in (x, y) if name not in arrays]:
-        raise MissingData(f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}")
+        words = f"{path}: has no {part} part: it holds no array {' and no array '.join(missing)}"
+        raise MissingData(words) if len(missing) == 2 or part == "train" else DataError(f"{words}; it needs both")
     with faults_of(path):
         classes = count_classes(*(arrays[name] for name in ("y", "y_test") if name in arrays))
         return as_data((arrays[x], arrays[y]), classes=classes, name=path.stem)

@@ -22,7 +22,8 @@ class Scaling:
         """Whether a record, which may be anybody's, is of a scaling of bytes."""
         return (
             isinstance(record, dict)
-            and {name: type(value) for name, value in record.items()} == {"levels": int, "offset": float, "scale": float}
+            and {name: type(value) for name, value in record.items()}
+            == {"levels": int, "offset": float, "scale": float}
             and 1 <= record["levels"] <= 255
             and 0 < record["scale"] < 1e6
             and abs(record["offset"]) < 1e6

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from pacbayes.certificates import holdout_bound
+from pacbayes.certificates.wording import rounded_up
 from pacbayes.errors import PacBayesError, RunError
 from pacbayes.experiments.catalogue import Row
 from pacbayes.experiments.results import append_result, commit, device_name, read_results
@@ -118,7 +119,7 @@ def _row(row: Row, work: Path, results: Path, say: Say) -> Generator[None, None,
         for name in ("risk_bound", "bar")
         if name in row.paper
     )
-    say(f"{row.experiment}, {row.row}, {row.schedule}: bound {certificate.risk_bound:.4f}{compared}")
+    say(f"{row.experiment}, {row.row}, {row.schedule}: bound {rounded_up(certificate.risk_bound, 4)}{compared}")
 
 
 def _folder(row: Row, work: Path) -> RunFolder:
@@ -178,7 +179,7 @@ def _watch(label: str, say: Say) -> Watch:
         # Epochs that a checkpoint brings back pass in no time.
         known = done < total and took > _SHORTEST_EPOCH
         left = f", about {took * (total - done) / 60:.1f} min left" if known else ""
-        say(f"{label}: {stage} {done}/{total}, risk {epoch.risk:.4f}, bound {epoch.bound:.4f}{left}")
+        say(f"{label}: {stage} {done}/{total}, risk {epoch.risk:.4f}, bound {rounded_up(epoch.bound, 4)}{left}")
 
     return watch
 

@@ -11,6 +11,7 @@ closes the net.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -111,6 +112,12 @@ def build(name: str, shape: Sequence[int], classes: int, *, init: str = "default
     check_one_of("initialisation", init, INITS)
     check_seed(seed := plain(seed))
     shape, classes = _checked(name, shape, classes)
+    if ARCHITECTURES[name].for_images and shape[2] in (1, 3, 4) and min(shape[:2]) > shape[2]:
+        warnings.warn(
+            f"{name} takes images [channels, height, width], and examples of shape {list(shape)} look like [height, "
+            "width, channels]: if they are, take x.transpose(0, 3, 1, 2)",
+            stacklevel=2,
+        )
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)  # and no GPU's
         return _model(name, shape, classes, init)
@@ -133,7 +140,10 @@ def _checked(name: str, shape: Sequence[int], classes: int) -> tuple[tuple[int, 
     if not shape or min(classes, *shape) < 1:
         raise InvalidInput(f"shape and classes must be positive, and are {list(shape)} and {classes}")
     if ARCHITECTURES[name].for_images and len(shape) != 3:
-        raise InvalidInput(f"{name} takes images [channels, height, width], and an example has shape {list(shape)}")
+        remedy = ": give the channels an axis, x[:, None]" if len(shape) == 2 else ""
+        raise InvalidInput(
+            f"{name} takes images [channels, height, width], and an example has shape {list(shape)}{remedy}"
+        )
     return shape, classes
 
 

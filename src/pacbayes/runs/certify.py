@@ -124,6 +124,7 @@ def _test_data(run: RunFolder, net: StochasticNetwork, bound_data: Data, data: s
         warnings.warn(f"the test part cannot be used, and there is no test error: {error}", stacklevel=2)
         return None
     if test is not None and run.config().prior_data and test.overlaps(*net.prior_trained_on):
+        warnings.warn("the prior has seen some of the test part, and there is no test error", stacklevel=2)
         return None
     return test
 

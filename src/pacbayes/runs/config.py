@@ -16,7 +16,8 @@ from pacbayes.data import available
 from pacbayes.data.catalogue import image_folder, is_embedded
 from pacbayes.data.folders import expanded, parted
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.distributions import check_variance
+from pacbayes.networks.architectures import ARCHITECTURES, INITS
+from pacbayes.networks.distributions import DISTRIBUTIONS, check_variance
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.ordinary import Ordinary
 from pacbayes.training.priors import PRETRAINING, PRIOR_TRAINING
@@ -75,6 +76,9 @@ class Config:
         check_types(self, TABLES)
         check_seed(self.seed)
         check_priors(self.priors)
+        check_one_of("model", self.model, ("auto", *ARCHITECTURES))
+        check_one_of("initialisation", self.init, INITS)
+        check_one_of("distribution", self.distribution, DISTRIBUTIONS)
         check_one_of("prior", self.prior, PRIORS)
         check_one_of("scaling", self.scaling, SCALINGS)
         if self.scaling == "prior-data" and not self.learns_prior:

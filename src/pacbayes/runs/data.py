@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,6 +67,20 @@ def training_data(config: Config, *, download: bool = True) -> SplitData:
     if not config.learns_prior:
         return SplitData(None, data)
     return SplitData(*split(data, config.prior_fraction, config.seed))
+
+
+def without_examples(data: Data, test: Data | None) -> Iterator[str]:
+    """What is odd about classes that no example of the data has."""
+    missing = [y for y, count in enumerate(data.class_counts()) if not count]
+    elsewhere = set() if test is None or test.classes != data.classes else set(test.y.tolist())
+    if only := [y for y in missing if y in elsewhere]:
+        yield f"label {_listed(only)} is among the test data only: no example to learn from has it"
+    if none := [y for y in missing if y not in elsewhere]:
+        yield f"no example has label {_listed(none)}: are labels numbered without gaps?"
+
+
+def _listed(labels: list[int]) -> str:
+    return " or ".join(filter(None, (", ".join(map(str, labels[:20][:-1])), str(labels[:20][-1]))))
 
 
 def test_data(config: Config, shape: tuple[int, ...], *, download: bool = True) -> Data | None:

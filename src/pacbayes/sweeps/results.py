@@ -20,7 +20,7 @@ from pacbayes.sweeps.charge import Charge
 from pacbayes.sweeps.figure import slice_svg
 from pacbayes.sweeps.specification import Specification
 from pacbayes.sweeps.study import Trial
-from pacbayes.sweeps.trial import COMPLETE
+from pacbayes.sweeps.trial import COMPLETE, FAILED
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,19 @@ class Result:
                 str(t.number),
                 shown(t.bound),
                 *(shown(t.parameters.get(name)) for name in self.sweep.axes),
-                t.message or t.state,
+                short_state(t),
             )
             for t in ranked(self.trials)
         ]
+
+    def failures(self) -> list[str]:
+        """Which trials failed, and why."""
+        return [f"trial {t.number} failed: {t.message}" for t in self.trials if t.state == FAILED]
+
+
+def short_state(trial: Trial) -> str:
+    """For a cell of a table: what a trial failed of would make it wide."""
+    return trial.state if trial.state == FAILED else trial.message or trial.state
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
@@ -113,6 +122,7 @@ def write_results(
         config=RunFolder(run).config(),
         columns=result.columns(),
         rows=result.rows(),
+        failures=result.failures(),
     )
     write_atomically(folder / "sweep.html", page)
     return result

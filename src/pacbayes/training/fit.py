@@ -198,7 +198,7 @@ def fitting(
         net.mean.copy_(kept.weights["mean"])
         net.rho.copy_(kept.weights["rho"])
     if kept.epoch < 0:
-        _warn_of_a_bad_rate(net, settings, len(data), epochs, kept)
+        _warn_of_a_bad_rate(stage, epochs, kept)
     return History(tuple(epochs), kept.epoch)
 
 
@@ -228,14 +228,17 @@ class _Kept:
         self.epoch, self.bound, self.weights = epoch, bound, {name: state[name] for name in _WEIGHTS}
 
 
-def _warn_of_a_bad_rate(net: StochasticNetwork, settings: Settings, m: int, epochs: list[Epoch], start: _Kept) -> None:
+def _warn_of_a_bad_rate(stage: Stage, epochs: list[Epoch], start: _Kept) -> None:
     """Where no epoch was better than the start there may be nothing to gain. Where one learnt, or all were far worse,
     the rate is too large."""
+    net, settings = stage.net, stage.settings
     risk = math.nan if start.start_risk is None else start.start_risk
-    if min(e.bound for e in epochs) <= 1.2 * start.bound and min(e.risk for e in epochs) >= 0.8 * risk:
+    # No bound is far above one near 1; a penalty is, and above 1 it says nothing whatever the risk.
+    far = min(e.bound for e in epochs) > 1.2 * start.bound or min(e.penalty for e in epochs) > 1 + _penalty_now(stage)
+    if not far and min(e.risk for e in epochs) >= 0.8 * risk:
         return
     # Beyond about this rate the KL's gradient, (m - m̃)/s̃² for each mean, overshoots.
-    safe = m * float(scale_of(net.prior_rho).min()) ** 2
+    safe = stage.m * float(scale_of(net.prior_rho).min()) ** 2
     such = f", {safe:.0e} or less" if safe < settings.rate else ""
     warnings.warn(
         f"no epoch has a bound below the {start.bound:.4f} that training began with, so the weights are back where "
@@ -246,12 +249,16 @@ def _warn_of_a_bad_rate(net: StochasticNetwork, settings: Settings, m: int, epoc
 
 def _at_start(stage: Stage, engine: Engine) -> tuple[float | None, float]:
     """Risk and bound of the weights as they are; no risk where it is not finite."""
-    with torch.no_grad():
-        divergence = float(stage.divergence_at(stage.net.mean, stage.net.rho, exact=True))
     risk = engine.risk()
     if not math.isfinite(risk):
         return None, math.inf
-    return risk, kl_inverse(min(max(risk, 0.0), 1.0), penalty(divergence, stage.m, stage.settings.delta))
+    return risk, kl_inverse(min(max(risk, 0.0), 1.0), _penalty_now(stage))
+
+
+def _penalty_now(stage: Stage) -> float:
+    with torch.no_grad():
+        divergence = float(stage.divergence_at(stage.net.mean, stage.net.rho, exact=True))
+    return penalty(divergence, stage.m, stage.settings.delta)
 
 
 def _record(stage: Stage, engine: Engine, number: int, rate: float) -> Epoch:
