@@ -126,7 +126,7 @@ def test_inputs_need_no_labels(tmp_path):
 BAD = {
     "an empty file": ("", "first line that names the columns"),
     "no example": ("x,label\n\n", "no examples"),
-    "no header": ("5.1,3.5,rose\n4.9,3.0,iris\n", "no column is called one of label.*columns are 5.1, 3.5, rose: if these are an example, put a line above"),
+    "no header": ("5.1,3.5,rose\n4.9,3.0,iris\n", "no column is called one of label.*are 5.1, 3.5, rose: if these"),
     "two label columns": ("label,y,x\n1,2,3\n", "more than one column"),
     "a column without a name": (",x,label\n0,2,3\n", "column 1 has no name"),
     "two columns of a name": ("x,x,label\n1,2,3\n", "two columns are called 'x'"),
