@@ -118,7 +118,7 @@ def test_hostile_words_stay_words(new_run, new_certificate):
         objective=HOSTILE, time=HOSTILE, prior_fingerprint=HOSTILE, posterior_fingerprint=HOSTILE,
         bound_data_fingerprint=HOSTILE, versions={HOSTILE: HOSTILE, "{{ 7 * 7 }}": "{% raw %}"},
     )  # fmt: skip
-    config = Config(data=HOSTILE, data_folder=HOSTILE, model=HOSTILE, init=HOSTILE, device=HOSTILE)
+    config = Config(data=HOSTILE, data_folder=HOSTILE, device=HOSTILE)
     text, page = read(new_run(certificate, config=config))
     plain = Page(write_report(new_run(name="plain")).read_text("utf-8"))
     assert page.tags == plain.tags
