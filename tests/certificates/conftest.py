@@ -11,9 +11,11 @@ import pytest
 import torch
 from fifty_digits import binomial_limit, inverse
 from mpmath import mpf
+from small_data import gaussian_data
 from torch import nn
 
 from pacbayes.networks import StochasticNetwork, stochastic
+from pacbayes.training import fit
 
 
 def reference(record: dict) -> dict[str, mpf]:
@@ -67,3 +69,12 @@ def hidden_net() -> Callable[..., StochasticNetwork]:
         return stochastic(model, variance)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def trained():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    net, data = stochastic(model, 0.05), gaussian_data()
+    fit(net, data, epochs=5, rate=0.05)
+    return net, data, model

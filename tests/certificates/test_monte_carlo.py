@@ -7,8 +7,10 @@ from collections import Counter
 
 import pytest
 import torch
+from small_data import noise
 from torch import nn
 
+from pacbayes import certify
 from pacbayes.bounds import misclassification_probability
 from pacbayes.certificates import monte_carlo
 from pacbayes.certificates.monte_carlo import independent_errors, shared_errors
@@ -303,3 +305,22 @@ def test_neighbouring_streams_are_unrelated():
     )
     for values, deviation in ((z, 1.0), (z.square() - 1, math.sqrt(2)), (z[1:] * z[:-1], 1.0)):
         assert (values.mean(0).abs() < 6 * deviation / math.sqrt(len(values))).all()
+
+
+class Calibrated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, outputs, y):
+        return 1 - self.layer(outputs).softmax(1).gather(1, y[:, None])[:, 0]
+
+
+def test_a_loss_that_learns_is_refused():
+    net, loss = stochastic(nn.Linear(4, 2), 0.01), Calibrated()
+    for fixed in (False, True):
+        with pytest.raises(InvalidInput, match="the loss has weights of its own"):
+            certify(net, noise(), loss=loss.requires_grad_(not fixed), draws=10)
+    free = torch.ones((), requires_grad=True)
+    with pytest.raises(InvalidInput, match="the loss has weights of its own"):
+        certify(net, noise(), loss=lambda outputs, y: free * (outputs.argmax(1) != y), draws=10)

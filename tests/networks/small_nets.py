@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from pacbayes.data import as_data
 from pacbayes.networks import StochasticNetwork
 from pacbayes.networks.normals import Normals
 
@@ -55,3 +56,21 @@ def two_sample_z(first: Tensor, second: Tensor) -> Tensor:
 
 def squared_deviations(draws: Tensor) -> Tensor:
     return (draws - draws.mean(0)).square()
+
+
+def noise(m=60, features=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return as_data(
+        (torch.randn(m, features, generator=generator), torch.randint(2, (m,), generator=generator)), classes=2
+    )
+
+
+class Applied(nn.Module):
+    """A function around and between two Linear layers."""
+
+    def __init__(self, forward, hidden=4):
+        super().__init__()
+        self.first, self.last, self.way = nn.Linear(hidden, hidden), nn.Linear(hidden, 2), forward
+
+    def forward(self, x):
+        return self.way(self, x)

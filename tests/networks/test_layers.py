@@ -377,3 +377,18 @@ def test_no_dropout_is_the_default():
     net = stochastic(two_layers().float())
     x = torch.ones(2, 3)
     assert torch.equal(net(x, "shared", seeded(1)), net(x, "shared", seeded(1), dropout=0.0))
+
+
+def test_noise_does_not_vanish_with_small_inputs():
+    """Whose squares are 0 in the weights' precision: without the noise, means that moved next to nothing decide."""
+    x = torch.randn(400, 50, generator=torch.Generator().manual_seed(0)).sign() * 1e-25
+    model = nn.Sequential(nn.Linear(50, 2, bias=False))
+    with torch.no_grad():
+        model[0].weight.zero_()
+    net = stochastic(model, 1e-4)
+    with torch.no_grad():
+        net.mean[:50] = 1e-3  # a tenth of the deviation; the sign of the inputs' sum, if there were no noise
+        generator = torch.Generator().manual_seed(1)
+        labels = torch.stack([net(x, "independent", generator).argmax(-1) for _ in range(20)]).double()
+    # Of 20 draws that are nearly coins, all are alike with probability below 1e-4.
+    assert (labels.std(0) == 0).sum() <= 2

@@ -20,7 +20,7 @@ from pacbayes.data.splits import split_indices
 from pacbayes.errors import DataError, InvalidInput, RunError
 from pacbayes.files import sha256
 from pacbayes.networks import build, standardise, stochastic
-from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network
+from pacbayes.runs import Config, RunFolder, certify_run, train_run, trained_network, verify_run
 from pacbayes.runs.data import training_data
 from pacbayes.runs.folder import FILES
 from pacbayes.runs.networks import new_network
@@ -356,3 +356,24 @@ def test_an_unfinished_run_is_not_opened_as_a_finished_one(config, tmp_path):
     with pytest.raises(RunError, match="--resume"):
         RunFolder.open(tmp_path / "run")
     assert RunFolder.open(tmp_path / "run", finished=False).config() == config
+
+
+def test_a_prior_exchanged_after_training_is_found(config, tmp_path):
+    run = train_run(config, tmp_path / "run")
+    certify_run(run, draws=50, test_draws=2)
+    assert {check.status for check in verify_run(run, recompute=True)} == {"passed"}
+    run.weights_file("prior").write_bytes(run.weights_file("posterior").read_bytes())
+    with pytest.raises(RunError, match=r"prior\.safetensors is not the file that this run wrote"):
+        certify_run(RunFolder.open(run.path), draws=50, test_draws=2)
+    with pytest.raises(RunError, match="not the prior that the posterior was trained from"):
+        run.network()
+
+
+def test_a_folder_that_a_killed_run_left_half_made_can_be_used(config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data.json").write_text('{"shape": [4], "classes": 2, "bound": {}}')
+    (tmp_path / "run" / ".config.toml.partial").write_text("da")
+    run = train_run(config, tmp_path / "run")
+    (run.path / "checkpoint-posterior.safetensors").write_bytes(b"left by a kill")
+    train_run(None, run.path, resume=True)
+    assert not run.checkpoint_file("posterior").exists()

@@ -221,3 +221,15 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(where, good_file, monkeypa
 def test_no_file_is_no_state(tmp_path):
     checkpoint = Checkpoint(tmp_path / "none.safetensors")
     assert checkpoint.load() is None
+
+
+@pytest.mark.parametrize("change", ["data", "settings", "prior"])
+def test_a_checkpoint_goes_on_only_where_it_was_made(change, blobs, small_net, tmp_path):
+    """A file used for the prior and then for the posterior would make a prior that has seen the bound data."""
+    checkpoint = Checkpoint(tmp_path / "c.safetensors")
+    fit(small_net(), blobs(), epochs=2, checkpoint=checkpoint)
+    data = blobs(seed=1 if change == "data" else 0)
+    net = small_net(variance=0.02 if change == "prior" else 0.03)
+    with pytest.raises(RunError, match="not a checkpoint of this training"):
+        fit(net, data, epochs=3 if change == "settings" else 2, checkpoint=checkpoint)
+    fit(small_net(), blobs(), epochs=2, checkpoint=checkpoint)
