@@ -5,7 +5,7 @@ import pytest
 import torch
 from small_data import noise
 from torch import nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 import pacbayes as pb
 from pacbayes import certify, split, stochastic
@@ -30,6 +30,37 @@ def test_a_subset_with_the_same_example_twice_is_refused():
     with pytest.raises(InvalidInput, match="taken twice"):
         certify(stochastic(nn.Linear(4, 2), 0.01), Subset(data, rows), draws=10)
     assert certify(stochastic(nn.Linear(4, 2), 0.01), Subset(data, rows[::2]), draws=10).m == 31
+
+
+class Named(Subset):
+    """A class of one's own."""
+
+
+ONES = TensorDataset(torch.randn(60, 4), torch.arange(60) % 2)
+TWICE = {
+    "a part of a part": Subset(Subset(ONES, [*range(60), 3, 7]), range(62)),
+    "places from the end": Subset(ONES, [*range(60), -1]),
+    "two parts in a row": ConcatDataset([ONES, Subset(ONES, [3, 7])]),
+    "a part of two in a row": Subset(ConcatDataset([Subset(ONES, range(30)), ONES]), range(20, 60)),
+    "a class of one's own": Named(ONES, [*range(60), 3]),
+}
+
+
+@pytest.mark.parametrize("way", TWICE)
+def test_examples_taken_twice_on_whatever_way(way, tmp_path):
+    with pytest.raises(InvalidInput, match="taken twice"):
+        certify(stochastic(nn.Linear(4, 2), 0.01), TWICE[way], draws=10)
+    with pytest.raises(InvalidInput, match="taken twice"):
+        pb.store(TWICE[way], tmp_path / "stored")
+    assert not (tmp_path / "stored").exists()
+
+
+def test_parts_that_do_not_meet_may_be_put_together(tmp_path):
+    data = ConcatDataset([Subset(ONES, range(20)), Subset(Subset(ONES, range(20, 60)), range(40))])
+    assert certify(stochastic(nn.Linear(4, 2), 0.01), data, draws=10).m == 60
+    assert torch.equal(pb.store(data, tmp_path / "stored").y, ONES.tensors[1])
+    with pytest.raises(InvalidInput, match="taken twice"):
+        pb.store(noise().take([0, 1, 1]), tmp_path / "other")
 
 
 def test_overlap_is_exact_for_parts_of_the_same_data():

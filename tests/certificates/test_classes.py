@@ -55,11 +55,41 @@ def test_a_class_certificate_in_a_file(trained, tmp_path):
         ClassCertificate.load(tmp_path / "bad.json")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delta": 40.0, "mc_delta": 40.0},
+        {"delta": 0.99, "mc_delta": 0.01},
+        {"delta": -0.01},
+        {"kl": -5.0},
+        {"bound": "zzz"},
+    ],
+)
+def test_a_record_without_confidence_or_a_divergence_is_refused(change, trained):
+    """Whatever follows from it."""
+    issued = replace(certify_classes(*trained[:2], draws=300, seed=5), **change)
+    assert issued.check() and "follow" not in issued.check()[0]
+
+
+def test_wrong_answers_are_the_sum_of_confusions(trained):
+    issued = certify_classes(*trained[:2], draws=300, seed=5)
+    for y, j in ((0, 0), (1, 2)):
+        counts = [list(row) for row in issued.counts]
+        counts[y][j] = max(0, counts[y][j] - 1) if counts[y][j] else 1
+        assert issued.check() == [] and "sum of its confusions" in replace(issued, counts=counts).check()[0]
+
+
+def test_a_file_of_many_lists_is_not_read(tmp_path):
+    (tmp_path / "classes.json").write_text('{"bounds": [' + "[]," * 3000 + "[]]}")
+    with pytest.raises(RunError, match="lists for more than 1000"):
+        ClassCertificate.load(tmp_path / "classes.json")
+
+
 def test_cells_that_are_alike_are_computed_once(monkeypatch):
     """A thousand classes have a million cells, and few of them differ."""
     k, cells, cell = 60, [], ClassCertificate._cell
     monkeypatch.setattr(ClassCertificate, "_cell", lambda self, *key: cells.append(key) or cell(self, *key))
-    counts = [[int(y == j) for j in range(k)] for y in range(k)]
+    counts = [[int(j in (y, (y + 1) % k)) for j in range(k)] for y in range(k)]
     issued = ClassCertificate(
         bounds=[], counts=counts, visits=[20] * k, m=[10] * k, kl=1.0, profile_kl=2.0, catoni=[1.0], bound="invKL",
         delta=0.025, mc_delta=0.01, prior_fingerprint="", posterior_fingerprint="", bound_data_fingerprint="", seed=0,

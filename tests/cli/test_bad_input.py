@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import numpy as np
 import pytest
 
@@ -92,6 +95,30 @@ def test_settings_of_a_file_that_would_be_ignored(text, pacbayes_main, tmp_path)
     result = pacbayes_main("train", "--config", tmp_path / "c.toml", "--out", tmp_path / "run")
     assert_one_error_line(result, f"c.toml: {IGNORED_IN_A_FILE[text]} would be ignored")
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_flag_takes_back_may_stay_in_the_file(pacbayes_main, tmp_path):
+    (tmp_path / "c.toml").write_text(
+        'prior = "data-free"\nprior_fraction = 0.3\nmodel = "mlp"\n[posterior]\nepochs = 1'
+    )
+    result = pacbayes_main("train", "--config", tmp_path / "c.toml", "--out", tmp_path / "a", "--prior", "learnt",
+                           "--pretraining-epochs", 1, "--prior-epochs", 0)  # fmt: skip
+    assert result.status == 0, result.err
+    (tmp_path / "c.toml").write_text('prior_fraction = 0.3\nmodel = "mlp"\n[posterior]\nepochs = 1')
+    result = pacbayes_main("train", "--config", tmp_path / "c.toml", "--out", tmp_path / "b", "--prior", "data-free")
+    assert result.status == 0, result.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_configuration_is_read_once(pacbayes_main, tmp_path):
+    """It may come through a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    text = 'prior = "data-free"\nprior_fraction = 0.3'
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(text))
+    writer.start()
+    result = pacbayes_main("train", "--config", tmp_path / "pipe", "--out", tmp_path / "run")
+    writer.join()
+    assert_one_error_line(result, "pipe: prior_fraction would be ignored")
 
 
 def test_the_configuration_of_a_run_may_list_what_it_does_not_use(pacbayes_main, tmp_path, tiny_with):

@@ -396,6 +396,9 @@ def test_an_interruption_after_the_certificate_says_that_it_counts(run, monkeypa
     assert result.status == 0 and "plain hold-out" in result.out and "test error" in result.out
     result = pacbayes_main("verify", run)
     assert result.status == 0 and "2 certificates" in result.out  # the fixture's, and the one that was interrupted
+    assert pacbayes_main("certify", run, "--predictor", "single").status == 0
+    result = pacbayes_main("certify", run, "--evaluate", "--test-draws", 2)
+    assert result.status == 1 and "--test-draws would be ignored" in result.err
     result = pacbayes_main("certify", run, "--evaluate", "--draws", 50)
     assert result.status != 0 and "--evaluate issues no certificate" in result.err
 

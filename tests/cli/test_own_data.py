@@ -176,7 +176,7 @@ def test_classes_without_examples_and_a_wrong_test_part_are_said_before_training
     np.savez(tmp_path / "other.npz", x=x, y=y, x_test=x[:10, :3], y_test=y[:10])
     np.savez(tmp_path / "half.npz", x=x, y=y, x_test=x[:10])
     gaps = ("label 5 is among the test data only", "no example has label 1 or 3: are labels numbered without gaps?")
-    unusable = "the test part cannot be used, and there will be no test error: "
+    unusable = "the test part cannot be used, and there is no test error: "
     for name, said in (
         ("gaps", gaps),
         ("other", [f"{unusable}a test example has shape [3], and a training example [4]"]),

@@ -23,6 +23,7 @@ from pacbayes.runs import Config, RunFolder, train_run, verify_run
 from pacbayes.runs.check import FAILED as CHECK_FAILED
 from pacbayes.runs.journal import read_journal
 from pacbayes.sweeps import LocalWorkers, Progress, Result, Specification, run_sweep
+from pacbayes.sweeps import trial as trials
 from pacbayes.sweeps.results import made_priors
 from pacbayes.sweeps.trial import COMPLETE, FAILED, PRUNED, Outcome, prior_is_there, train_trial
 
@@ -148,6 +149,34 @@ def test_a_full_disk_or_memory_ends_the_sweep_and_not_the_trial(fault, sweep_fil
         run_sweep(file, folder, InThisProcess)
     result = run_sweep(file, folder, InThisProcess)
     assert [trial.state for trial in result.trials] == [COMPLETE] * 2
+
+
+def test_a_trial_that_no_machine_has_room_for_fails_in_the_end(sweep_file, tmp_path, monkeypatch):
+    """And the others go on."""
+    train = trials.train_run
+
+    def with_little_memory(config, path, **options):
+        if path.name == "0000":
+            raise MemoryError
+        return train(config, path, **options)
+
+    monkeypatch.setattr(trials, "train_run", with_little_memory)
+    file = sweep_file("posterior.rate = [0.002, 0.02]")
+    with pytest.raises(RunError, match="trial 0 cannot go on here"):
+        run_sweep(file, tmp_path / "sweep", InThisProcess)
+    result = run_sweep(file, tmp_path / "sweep", InThisProcess)
+    assert [one.state for one in result.trials] == [FAILED, COMPLETE] and not list(tmp_path.rglob("*.halted"))
+
+
+def test_a_best_trial_that_cannot_be_certified_says_why(sweep_file, tmp_path):
+    class Halts(InThisProcess):
+        def start(self, number, task, *arguments):
+            super().start(number, task, *arguments)
+            if task is trials.certify_trial:
+                self.ended = [(number, Outcome(trials.HALTED, "Ray gave it up"))]
+
+    with pytest.raises(RunError, match="trial 0 could not be certified: Ray gave it up"):
+        run_sweep(sweep_file("posterior.rate = [0.002]"), tmp_path / "sweep", Halts)
 
 
 class InThisProcess:

@@ -40,7 +40,8 @@ def refuse_what_voids_a_bound(net: StochasticNetwork, data: Data) -> None:
     if data.overlaps(*net.seen_before_catoni.values()):
         raise InvalidInput(
             "a bound or an error on some of these data was computed before C was fixed, for this network or a copy: "
-            "a C chosen by it is not paid for. Begin again with the prior, and choose C by prior data held back"
+            "a C chosen by it is not paid for. Begin again with a network that stochastic() has made anew, and choose "
+            "C by prior data held back"
         )
     for words in doubts(seen, data):
         warnings.warn(words, stacklevel=3)

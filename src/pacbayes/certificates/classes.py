@@ -21,20 +21,21 @@ from pacbayes.bounds.deltas import check_deltas
 from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences
-from pacbayes.certificates.evidence import Evidence
+from pacbayes.certificates.evidence import Evidence, formulas_of
 from pacbayes.certificates.monte_carlo import Progress, confusion_counts
 from pacbayes.certificates.records import record_of, same
 from pacbayes.certificates.wording import class_titles, confidence_percent, percent
 from pacbayes.checks import check_count, check_kind, plain
 from pacbayes.data import as_data
-from pacbayes.errors import InvalidInput
+from pacbayes.errors import InvalidInput, RunError
 from pacbayes.files import read_plain_file, write_atomically
 from pacbayes.networks.refusals import refuse_a_change
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import chosen_seed, derived_seed
 
-_LARGEST_FILE = 2**26
 _MOST_CLASSES = 1000
+# That many have two tables of a thousand lists each, which take 29 MB.
+_LARGEST_FILE, _MOST_LISTS = 2**25, 2 * _MOST_CLASSES + 10
 # The exact constant of a class takes as long as the root of its size.
 _MOST_EXAMPLES = 10**10
 
@@ -67,10 +68,13 @@ class ClassCertificate:
         """Recompute every bound from the counts; what does not hold, in words."""
         try:
             self._check_sizes()
+            for y, (row, visits) in enumerate(zip(self.counts, self.visits, strict=True)):
+                if min(row) < 0 or not sum(row) == 2 * row[y] <= 2 * visits:
+                    raise InvalidInput(f"the wrong answers for class {y} are not the sum of its confusions")
             # The first row that is wrong ends it: a record may be an enemy's, and its cells take a while.
-            rows = zip(self._rows(), self.bounds, strict=False)
+            pairs = zip(self._rows(), self.bounds, strict=False)
             right = [len(row) for row in self.bounds] == [len(self.m)] * len(self.m) and all(
-                same(recorded, value) for row in rows for value, recorded in zip(*row, strict=True)
+                same(recorded, value) for row in pairs for value, recorded in zip(*row, strict=True)
             )
         except (InvalidInput, OverflowError, IndexError, TypeError, ZeroDivisionError) as error:
             return [str(error) or "the counts do not fit each other"]
@@ -89,11 +93,12 @@ class ClassCertificate:
             raise InvalidInput(f"certificates of classes are for {_MOST_EXAMPLES} examples at most, not {sum(self.m)}")
         if not _shared_by_size(self.visits, self.m):
             raise InvalidInput("the visits of the classes are not shares of one number of draws, by their sizes")
+        check_deltas(self.delta, self.mc_delta)
+        formulas_of(self.bound, "randomised")
 
     def _rows(self) -> Iterator[list[float]]:
         cell = lru_cache(maxsize=None)(self._cell)  # of many classes most cells are alike
-        rows = zip(self.counts, self.visits, self.m, strict=True)
-        for row, visits, m in rows:
+        for row, visits, m in zip(self.counts, self.visits, self.m, strict=True):
             yield [cell(count, visits, m) for count in row]
 
     def _cell(self, count: int, visits: int, m: int) -> float:
@@ -141,6 +146,9 @@ class ClassCertificate:
 
     @classmethod
     def from_json(cls, content: bytes, source: str) -> ClassCertificate:
+        # Millions of empty ones would be a file of megabytes and a record of gigabytes.
+        if content.count(b"[") + content.count(b"{") > _MOST_LISTS:
+            raise RunError(f"{source} is no certificate of classes: it has lists for more than {_MOST_CLASSES}")
         return record_of(cls, content, f"{source} is no certificate of classes")
 
 

@@ -114,15 +114,16 @@ def certify(
             given = (bound, voters, draws, budget, mc_delta, limit, sampling, seed, table or None, classes or None)
             if any(value is not None for value in given) or (predictor, delta) != ("randomised", 0.025):
                 raise InvalidInput("--evaluate issues no certificate: it goes with --test-draws, --device and --data")
+            certificate = folder.certificate()
+            _refuse_test_draws(certificate.predictor, test_draws)
             evaluation = evaluate_run(folder, test_draws=test_draws or 1000, device=device, data=data)
-            print_lines(beside(folder.certificate(), evaluation), hanging=34)
+            print_lines(beside(certificate, evaluation), hanging=34)
             return
         if table and predictor != "randomised":
             raise InvalidInput("--table compares bounds of the randomised classifier: leave out --predictor")
         if classes and predictor != "randomised":
             raise InvalidInput("--classes certifies the randomised classifier: leave out --predictor")
-        if test_draws is not None and predictor != "randomised":
-            raise InvalidInput("--test-draws would be ignored: it is for the randomised classifier")
+        _refuse_test_draws(predictor, test_draws)
         # An exact risk takes no draws; those of the classes are their own.
         apart = classes and sampling == "exact"
         certificate, evaluation = certify_and_show(
@@ -145,6 +146,11 @@ def certify(
                 issued = certify_run_classes(folder, device=device, data=data, progress=progress, **options)
             print_lines(f"\n{issued.text(folder.class_names())}")
             print(f"\nWritten: {folder.path / 'classes.json'}")
+
+
+def _refuse_test_draws(predictor: str, test_draws: int | None) -> None:
+    if test_draws is not None and predictor != "randomised":
+        raise InvalidInput("--test-draws would be ignored: it is for the randomised classifier")
 
 
 def _seconds(text: str | None) -> float | None:

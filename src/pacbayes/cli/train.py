@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -16,13 +15,13 @@ from pacbayes.certificates.bound_data import doubts
 from pacbayes.cli.progress import TrainingBar
 from pacbayes.cli.tensorboard import TensorBoardLog
 from pacbayes.cli.terminal import print_lines, together
-from pacbayes.data import Data, available
-from pacbayes.errors import InvalidInput, PacBayesError, ProcessLost
+from pacbayes.data import available
+from pacbayes.errors import InvalidInput
 from pacbayes.files import in_shell
 from pacbayes.networks import ARCHITECTURES
 from pacbayes.runs import Config, RunFolder, train_run
-from pacbayes.runs.config import TABLES
-from pacbayes.runs.data import SplitData, test_data, without_examples
+from pacbayes.runs.config import TABLES, options_in
+from pacbayes.runs.data import SplitData, usable_test_data, without_examples
 from pacbayes.training import Epoch
 
 _DATA = ", ".join(name for name, _ in available())
@@ -190,9 +189,7 @@ def train(
             raise InvalidInput("--resume goes on with the run that --overwrite would begin anew: leave one of them out")
         if resume:
             _refuse_another(out, None if config is None else Config.read(config), given)
-        settings = None if resume else (_from_file(config) if config is not None else Config()).with_options(given)
-        if settings is not None:
-            _refuse_ignored(settings, given)
+        settings = None if resume else _settings(config, given)
         finished = resume and RunFolder(out).weights_file("posterior").is_file()
         log = None if tensorboard is None or not processes.first() else TensorBoardLog(tensorboard)
         with TrainingBar(out) as bar:
@@ -221,15 +218,20 @@ def train(
         print(f"{what}: {run.path}. Next: pacbayes certify {in_shell(run.path)}")
 
 
-def _from_file(path: Path) -> Config:
-    config, named = Config.read(path), tomllib.loads(path.read_text("utf-8"))
+def _settings(file: Path | None, given: dict[str, Any]) -> Config:
+    """The configuration of a file, or the default one, with the flags; none of either may change nothing."""
+    named = {} if file is None else options_in(file)
+    of_file = Config() if file is None else Config.of_file(named, file)
+    settings = of_file.with_options(given)
+    ignored = _ignored(settings, given, _flag)
     # What has all the tables is the configuration of a run, which lists what it does not use, too.
     if not set(TABLES) <= named.keys():
-        try:
-            _refuse_ignored(config, named, lambda stage, name: f"{stage}.{name}" if stage else name)
-        except InvalidInput as error:
-            raise InvalidInput(f"{path}: {error}") from None
-    return config
+        alone = _ignored(of_file, named, _name)
+        # What of a file goes with a choice that a flag takes back may stay in it.
+        ignored += [f"{file}: {words}" for words in _ignored(settings, named, _name) if words in alone]
+    if ignored:
+        raise InvalidInput(ignored[0])
+    return settings
 
 
 def _flag(stage: str, name: str) -> str:
@@ -237,8 +239,12 @@ def _flag(stage: str, name: str) -> str:
     return f"--{prefix}{name}".replace("_", "-")
 
 
-def _refuse_ignored(config: Config, given: dict[str, Any], called: Callable[[str, str], str] = _flag) -> None:
-    """Options that change nothing: whoever gives them expects something else."""
+def _name(stage: str, name: str) -> str:
+    return f"{stage}.{name}" if stage else name
+
+
+def _ignored(config: Config, given: dict[str, Any], called: Callable[[str, str], str]) -> list[str]:
+    """What is said of options that change nothing: whoever gives them expects something else."""
 
     def options(stage: str, *names: str) -> list[str]:
         found = (n for n, value in given.get(stage, {}).items() if not (n == "epochs" and value == 0))
@@ -257,9 +263,7 @@ def _refuse_ignored(config: Config, given: dict[str, Any], called: Callable[[str
             (options(stage), missing, f"there is no {stage.replace('_', ' ')}"),
             (options(stage, "rate", "epochs"), steps, "the schedule says how many epochs there are, at which rates"),
         ]
-    for ignored, so, why in cases:
-        if ignored and so:
-            raise InvalidInput(f"{', '.join(ignored)} would be ignored: {why}")
+    return [f"{', '.join(names)} would be ignored: {why}" for names, so, why in cases if names and so]
 
 
 def _kept(run: RunFolder) -> str:
@@ -298,7 +302,8 @@ def _refuse_another(out: Path, config: Config | None, given: dict[str, Any]) -> 
 def _show(config: Config | None, data: SplitData) -> None:
     """The whole of the data, before their training begins."""
     whole, _ = data.bound.source or (data.bound, None)
-    test = None if config is None else _test_part(config, whole)
+    # What is wrong with data of one's own shows now, and not once the training is done.
+    test = None if config is None or config.data in dict(available()) else usable_test_data(config, whole.shape)
     if not processes.first():
         return
     print_lines(whole.summary())
@@ -308,19 +313,6 @@ def _show(config: Config | None, data: SplitData) -> None:
         warnings.warn(words, stacklevel=2)
     if config is not None and not config.scales(whole.shape) and float(whole.x[:1000].abs().max()) > 30:
         print("unscaled: inputs are far from size 1; divide them by constants that you know without looking at them")
-
-
-def _test_part(config: Config, whole: Data) -> Data | None:
-    """That of data of one's own; what is wrong with it shows now, and not once the training is done."""
-    if config.data in dict(available()):
-        return None
-    try:
-        return test_data(config, whole.shape)
-    except ProcessLost:
-        raise
-    except PacBayesError as error:
-        warnings.warn(f"the test part cannot be used, and there will be no test error: {error}", stacklevel=2)
-        return None
 
 
 def _given(**options: Any) -> dict[str, Any]:

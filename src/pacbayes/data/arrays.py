@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from pacbayes.data.dataset import Data, check_inputs, check_labels, refuse_gradient
 from pacbayes.data.labels import number_labels, refuse_missing
-from pacbayes.data.objects import arrays_of
+from pacbayes.data.objects import arrays_of, origins
 from pacbayes.data.streamed import Streamed
 from pacbayes.errors import InvalidInput
 
@@ -25,10 +25,11 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     if isinstance(data, Data):
         _check_outputs(data.classes, classes)
         return data
-    if type(data) is Subset and len(once := np.unique(data.indices)) < len(data.indices):
-        # Taken twice, as Data.take() would: whatever counts the examples must know.
-        read_once = as_data(Subset(data.dataset, once.tolist()), classes=classes, name=name)
-        return read_once.take(np.searchsorted(once, data.indices))
+    if isinstance(data, Subset | ConcatDataset):
+        _, places, whose = np.unique(origins(data), return_index=True, return_inverse=True)
+        if len(places) < len(whose):
+            # Taken twice, as Data.take() would: whatever counts the examples must know.
+            return as_data(Subset(data, places.tolist()), classes=classes, name=name).take(whose)
     class_names: tuple[str, ...] = ()
     if (arrays := arrays_of(data)) is not None:
         *data, class_names = arrays

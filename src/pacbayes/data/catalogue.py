@@ -104,7 +104,7 @@ def load_inputs(
     if kind == "npy":
         return read_npy_inputs(path)
     if kind == "images":
-        images = find_images(path, detail, every_class=False)
+        images = find_images(path, detail)
         return read_images(images.files, images.shape, resize=bool(detail))
     return load(name, "test", folder=folder).x
 

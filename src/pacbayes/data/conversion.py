@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch.utils.data import Dataset
 
 from pacbayes.data.arrays import as_data, count_classes
 from pacbayes.data.catalogue import image_folder, load
 from pacbayes.data.dataset import Data
 from pacbayes.data.folders import expanded
-from pacbayes.data.image_folders import find_images
+from pacbayes.data.image_folders import find_images, point_out_empty_classes
 from pacbayes.data.labels import number_labels
 from pacbayes.data.npy import map_array
 from pacbayes.data.npy_folders import CLASS_NAMES, part_files, read_class_names, read_npy_folder
-from pacbayes.data.objects import Arrays, reader_of
+from pacbayes.data.objects import Arrays, origins, reader_of
 from pacbayes.data.streamed import rows_of_bytes
 from pacbayes.errors import DataError, InvalidInput
 from pacbayes.files import alone_in, write_atomically
@@ -78,6 +79,7 @@ def _source(dataset: Any, part: str) -> tuple[int, Callable[[int, int], Arrays]]
     if isinstance(dataset, str | os.PathLike):
         if (place := image_folder(os.fspath(dataset))) is not None:
             images = find_images(*place, part)
+            point_out_empty_classes(place[0])
             return len(images), lambda start, stop: (
                 images.read(slice(start, stop)),
                 images.labels[start:stop],
@@ -85,8 +87,12 @@ def _source(dataset: Any, part: str) -> tuple[int, Callable[[int, int], Arrays]]
             )
         dataset = load(dataset, part)
     if (read := reader_of(dataset)) is not None:
-        return len(dataset), read
+        count = len(dataset)
+        if isinstance(dataset, Dataset):
+            _refuse_repeats(len(np.unique(origins(dataset))) < count)
+        return count, read
     data = as_data(dataset)
+    _refuse_repeats(data.repeats)
     names = data.class_names
     if not names and data.classes > count_classes(data.y):
         # The labels do not show how many there are.
@@ -96,6 +102,11 @@ def _source(dataset: Any, part: str) -> tuple[int, Callable[[int, int], Arrays]]
         data.y[start:stop].numpy(force=True),
         names,
     )
+
+
+def _refuse_repeats(repeats: bool) -> None:
+    if repeats:
+        raise InvalidInput("some examples are taken twice, which nobody could tell from the folder: take each once")
 
 
 def _write_inputs(path: Path, count: int, read: Callable[[int, int], Arrays]) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -25,7 +25,7 @@ _MOST_GRADES = 20
 _NO_LABEL = ("", "nan")  # "none" and "NA" may be classes
 _LARGEST = float(np.finfo(np.float32).max)
 _TRUTHS = {"True": 1.0, "False": 0.0}  # as pandas writes them
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_WITH_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -171,10 +171,11 @@ def _numbers(cells: list[str], columns: list[str], line: int) -> np.ndarray:
     # Stricter than float(): that takes 1_000, infinities and digits of all scripts.
     values = [float(cell) if _NUMBER.fullmatch(cell) else _TRUTHS.get(cell, math.nan) for cell in cells]
     for cell, column, value in zip(cells, columns, values, strict=True):
-        if _DECIMAL_COMMA.fullmatch(cell):
+        if _WITH_COMMA.fullmatch(cell):
             raise DataError(
-                f"line {line}, column {column!r} holds {cell[:40]!r}: write decimal points, not commas; pandas reads "
-                "these with read_csv(sep=';', decimal=',') and writes points"
+                f"line {line}, column {column!r} holds {cell[:40]!r}: write decimal points, not commas, and no "
+                "separators of thousands; pandas reads these with read_csv(decimal=',') or read_csv(thousands=','), "
+                "and writes them so"
             )
         if not abs(value) <= _LARGEST:
             shown = f"holds {cell[:40]!r}, which is not a number that fits float32" if cell else "is empty"

@@ -1,6 +1,7 @@
 """A folder of images, one subfolder a class: ``photos/cat/1.png``. Pillow reads them: only the formats named here."""
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ from pacbayes.data.scaling import IMAGES, Scaling, scaled
 from pacbayes.errors import DataError, InvalidInput, MissingData
 
 MAX_BYTES, MAX_PIXELS, MAX_SIDE = 2**33, 2**26, 4096
-# With a byte for each pixel's colour; photographs take from a third to a fiftieth of that.
-UNPACKED_BYTES, MOST_EXPANSION = 2**26, 100
+# With a byte for each pixel's colour; photographs take from a third to a fiftieth of that, and drawings hardly any.
+UNPACKED_BYTES, MOST_EXPANSION = 2**29, 100
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".pgm": "PPM", ".ppm": "PPM"}
 _GREY, _COLOUR = ("1", "L"), ("P", "LA", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -47,6 +48,7 @@ class Images:
 def read_image_folder(path: Path, side: str = "", part: str = "train") -> Data:
     """Images as x = (pixel / 255 - 0.5) / 0.25, [channels, height, width]; as ``find_images``, all in memory."""
     images = find_images(path, side, part)
+    point_out_empty_classes(path)
     with faults_of(path):
         _check_memory(images.files, images.shape, "write them to a folder that is read as needed with 'pacbayes store'")
         x = torch.from_numpy(images.read(slice(None)))
@@ -92,12 +94,11 @@ def _check_memory(files: Sequence[Path], shape: tuple[int, int, int], remedy: st
         raise DataError(f"{size} would be more than {MOST_EXPANSION} times as large as their files: {remedy}")
 
 
-def find_images(path: Path, side: str = "", part: str = "train", *, every_class: bool = True) -> Images:
+def find_images(path: Path, side: str = "", part: str = "train") -> Images:
     """The images of a folder; they have one channel where all of them are grey.
 
     side: all are scaled to this many pixels each way; without it they must be of one size. Where the folder has a
-    subfolder ``train``, the classes are below that and, of the test part, below ``test``. every_class: whether a class
-    of which there is no image is an error.
+    subfolder ``train``, the classes are below that and, of the test part, below ``test``.
     """
     if side and not (side.isascii() and side.isdigit() and 1 <= int(side[:9]) <= MAX_SIDE):
         raise InvalidInput(f"{path}: a side has 1 to {MAX_SIDE} pixels, not {side!r}: write photos#64")
@@ -105,7 +106,7 @@ def find_images(path: Path, side: str = "", part: str = "train", *, every_class:
     parted = train.is_dir()
     if part == "test" and not (parted and test.is_dir()):
         raise MissingData(f"{path}: has no test part: there are no subfolders train and test")
-    files = _files(train if parted else path, every_class=every_class)
+    files = _files(train if parted else path)
     names = class_order(name for name, _ in files)
     chosen = _files(test) if part == "test" else files
     with faults_of(path):
@@ -114,22 +115,26 @@ def find_images(path: Path, side: str = "", part: str = "train", *, every_class:
         return Images(paths, labels, names, _common_shape(paths, int(side or 0)))
 
 
-def _files(folder: Path, *, every_class: bool = False) -> list[tuple[str, Path]]:
+def point_out_empty_classes(path: Path) -> None:
+    """Whoever made such a folder may think that it is a class."""
+    folder = train if (train := path / "train").is_dir() else path
+    for below in _visible(folder):
+        if below.is_dir() and next(_visible(below), None) is None:
+            warnings.warn(f"{below} holds no images, and so it is no class: fill it, or take it away", stacklevel=2)
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
     """(class, image) in one order on every machine; hidden files are left out."""
-    found, empty = [], []
+    found = []
     for below in _visible(folder):
         if not below.is_dir():
             raise DataError(f"{below}: only folders, one for each class, may lie in {folder}")
-        files = list(_visible(below))
-        empty += [below] * (not files)
-        for file in files:
+        for file in _visible(below):
             if file.suffix.lower() not in FORMATS or not file.is_file():
                 raise _no_image(file)
             found.append((below.name, file))
     if not found:
         raise DataError(f"{folder}: there are no images in it; training needs a folder for each class")
-    if empty and every_class:
-        raise DataError(f"{empty[0]}: a class without images; fill the folder, or take it away")
     return found
 
 

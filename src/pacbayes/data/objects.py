@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from pacbayes.data.scaling import scaled
 from pacbayes.errors import InvalidInput
@@ -48,6 +48,30 @@ def reader_of(dataset: Any) -> Callable[[int, int], Arrays] | None:
     if _has_items(dataset):
         return lambda start, stop: _from_items(Subset(dataset, range(start, stop)))
     return None
+
+
+def origins(dataset: Any) -> np.ndarray:
+    """For each example a number that says where it is from, below every Subset and ConcatDataset of torch: equal
+    numbers, the same example."""
+    return _origins(dataset, np.arange(len(dataset)), {})
+
+
+def _origins(dataset: Any, rows: np.ndarray, numbers: dict[int, int]) -> np.ndarray:
+    if isinstance(dataset, Subset):
+        return _origins(dataset.dataset, np.asarray(dataset.indices)[rows], numbers)
+    if rows.dtype.kind not in "iu":  # keys of a dataset without places
+        return np.unique(rows, return_inverse=True)[1]
+    if (rows < 0).any():
+        rows = np.where(rows < 0, rows + len(dataset), rows)
+    if isinstance(dataset, ConcatDataset):
+        ends = np.array(dataset.cumulative_sizes)
+        found, parts = np.empty_like(rows), np.searchsorted(ends, rows, side="right")
+        for part in np.unique(parts):
+            here = parts == part
+            start = ends[part - 1] if part else 0
+            found[here] = _origins(dataset.datasets[part], rows[here] - start, numbers)
+        return found
+    return numbers.setdefault(id(dataset), len(numbers)) * 2**40 + rows
 
 
 def _has_items(value: Any) -> bool:

@@ -15,7 +15,7 @@ from pacbayes.networks.stochastic import StochasticNetwork
 def tally(net: StochasticNetwork, x: Inputs, sampling: str, draws: int, generator: torch.Generator) -> Tensor:
     """How many of so many draws give each class, int64 [n, classes]; computed as certificates are counted."""
     votes = torch.zeros(len(x), net.classes, dtype=torch.int64)
-    size = chunk_size(net, x)
+    size = chunk_size(net, x, per_example_weights=sampling == "independent")
     with full_precision():
         for some, counts in zip(x.split(size), votes.split(size), strict=True):
             some = some.to(net.mean.device)

@@ -18,10 +18,9 @@ from pacbayes.certificates.bound_data import doubts
 from pacbayes.certificates.monte_carlo import Progress
 from pacbayes.certificates.single import certified_file, single_weights
 from pacbayes.data import Data
-from pacbayes.errors import PacBayesError, ProcessLost
 from pacbayes.files import check_writable, write_atomically
 from pacbayes.networks import StochasticNetwork
-from pacbayes.runs.data import test_data
+from pacbayes.runs.data import usable_test_data
 from pacbayes.runs.evaluation import Evaluation
 from pacbayes.runs.folder import RunFolder
 from pacbayes.runs.journal import EVENTS, check_certified, check_files, forget_derived_files, note, singles_drawn
@@ -116,13 +115,7 @@ def _test_data(run: RunFolder, net: StochasticNetwork, bound_data: Data, data: s
 
     They are no part of a certificate, and do not stop one.
     """
-    try:
-        test = test_data(run.config_with_data(data), bound_data.shape)
-    except ProcessLost:
-        raise
-    except PacBayesError as error:
-        warnings.warn(f"the test part cannot be used, and there is no test error: {error}", stacklevel=2)
-        return None
+    test = usable_test_data(run.config_with_data(data), bound_data.shape)
     if test is not None and run.config().prior_data and test.overlaps(*net.prior_trained_on):
         warnings.warn("the prior has seen some of the test part, and there is no test error", stacklevel=2)
         return None

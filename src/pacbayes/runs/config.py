@@ -212,23 +212,36 @@ class Config:
     @classmethod
     def read(cls, path: Path) -> Config:
         """A configuration from a TOML file; what it does not name has its default."""
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from None
-        return cls.parse(content, path)
+        return cls.of_file(options_in(path), path)
 
     @classmethod
     def parse(cls, content: bytes, source: Path) -> Config:
         """A configuration from the content of a TOML file."""
-        try:
-            options = tomllib.loads(content.decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"{source} is not a readable TOML file: {error}") from None
+        return cls.of_file(_options(content, source), source)
+
+    @classmethod
+    def of_file(cls, options: Mapping[str, Any], source: Path) -> Config:
+        """A configuration from what a TOML file names."""
         try:
             return cls().with_options(options)
         except InvalidInput as error:
             raise InvalidInput(f"{source}: {error}") from None
+
+
+def options_in(path: Path) -> dict[str, Any]:
+    """What a TOML file names."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from None
+    return _options(content, path)
+
+
+def _options(content: bytes, source: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{source} is not a readable TOML file: {error}") from None
 
 
 def _toml(value: str | float | bool) -> str:

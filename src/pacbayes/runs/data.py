@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from pacbayes import processes
 from pacbayes.data import Data, load, split
 from pacbayes.data.pixels import Pixels
-from pacbayes.errors import InvalidInput, MissingData
+from pacbayes.errors import InvalidInput, MissingData, PacBayesError, ProcessLost
 from pacbayes.runs.config import Config
 
 
@@ -72,15 +73,17 @@ def training_data(config: Config, *, download: bool = True) -> SplitData:
 def without_examples(data: Data, test: Data | None) -> Iterator[str]:
     """What is odd about classes that no example of the data has."""
     missing = [y for y, count in enumerate(data.class_counts()) if not count]
-    elsewhere = set() if test is None or test.classes != data.classes else set(test.y.tolist())
-    if only := [y for y in missing if y in elsewhere]:
+    there = test.class_counts() if missing and test is not None and test.classes == data.classes else [0] * data.classes
+    if only := [y for y in missing if there[y]]:
         yield f"label {_listed(only)} is among the test data only: no example to learn from has it"
-    if none := [y for y in missing if y not in elsewhere]:
+    if none := [y for y in missing if not there[y]]:
         yield f"no example has label {_listed(none)}: are labels numbered without gaps?"
 
 
 def _listed(labels: list[int]) -> str:
-    return " or ".join(filter(None, (", ".join(map(str, labels[:20][:-1])), str(labels[:20][-1]))))
+    if len(labels) > 20:
+        return f"{', '.join(map(str, labels[:20]))} or {len(labels) - 20} others"
+    return " or ".join(filter(None, (", ".join(map(str, labels[:-1])), str(labels[-1]))))
 
 
 def test_data(config: Config, shape: tuple[int, ...], *, download: bool = True) -> Data | None:
@@ -93,3 +96,14 @@ def test_data(config: Config, shape: tuple[int, ...], *, download: bool = True) 
     if data.shape != shape:
         raise InvalidInput(f"a test example has shape {list(data.shape)}, and a training example {list(shape)}")
     return data
+
+
+def usable_test_data(config: Config, shape: tuple[int, ...]) -> Data | None:
+    """The same; where it cannot be used, a warning and none: it is no part of a certificate, and does not stop one."""
+    try:
+        return test_data(config, shape)
+    except ProcessLost:
+        raise
+    except PacBayesError as error:
+        warnings.warn(f"the test part cannot be used, and there is no test error: {error}", stacklevel=3)
+        return None

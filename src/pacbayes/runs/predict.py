@@ -58,7 +58,7 @@ def inputs_for(run: RunFolder, name: str) -> tuple[Inputs, list[str]]:
         shape = tuple(record["shape"])
         if side and [side, side] != [str(n) for n in shape[1:]]:
             raise InvalidInput(f"the network takes examples of shape {list(shape)}: {side} pixels each way are others")
-        found = files or find_images(expanded(place), side or trained_side, every_class=False).files
+        found = files or find_images(expanded(place), side or trained_side).files
         if scaling is None:
             warnings.warn(
                 f"the run was trained on numbers, and does not say how they were made of pixels: these images are "

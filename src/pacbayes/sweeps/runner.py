@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -97,10 +97,7 @@ class _Run:
                 self._start(trial)
             for number, outcome in self.pool.finished():
                 if outcome.state == HALTED:
-                    raise RunError(
-                        f"trial {number} cannot go on here: {outcome.message}. Mend that, then go on with 'pacbayes "
-                        f"sweep {in_shell(self.folder)}'"
-                    )
+                    outcome = self._halted(number, outcome)
                 self._look(number)
                 bounds = self._bounds(number)
                 self.study.tell(number, outcome, bounds[-1] if outcome.state == COMPLETE else None)
@@ -113,6 +110,19 @@ class _Run:
             if not self.running and not self.waiting and not self._refill():
                 return
             time.sleep(_POLL_SECONDS)
+
+    def _halted(self, number: int, outcome: Outcome) -> Outcome:
+        """The second time it is the trial's own fault; the first time, the machine's, and the sweep ends."""
+        mark = self._stop_file(number).with_suffix(".halted")
+        if mark.is_file():
+            mark.unlink()
+            return replace(outcome, state=FAILED)
+        with suppress(OSError):  # on a full disk none is left, and the trial is none the worse for it
+            write_atomically(mark, outcome.message.encode("utf-8", "backslashreplace"))
+        raise RunError(
+            f"trial {number} cannot go on here: {outcome.message}. Mend that, then go on with 'pacbayes sweep "
+            f"{in_shell(self.folder)}': should it end so again, it has failed, and the others go on"
+        )
 
     def certified(self) -> Result:
         """The result, once the best trial has its certificate."""
@@ -127,7 +137,7 @@ class _Run:
         self.pool.start(best.number, certify_trial, self._path(best.number), asdict(self.sweep.certify))
         while not (ended := self.pool.finished()):
             time.sleep(_POLL_SECONDS)
-        if ended[0][1].state == FAILED:
+        if ended[0][1].state != COMPLETE:
             raise RunError(f"trial {best.number} could not be certified: {ended[0][1].message}")
         return write_results(self.folder, self.sweep, trials, priors, best, self._path(best.number))
 

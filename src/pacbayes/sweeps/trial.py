@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pacbayes.errors import PacBayesError, RunError, first_line
 from pacbayes.files import sha256
 from pacbayes.runs import Config, RunFolder, certify_run, evaluate_run, train_run
@@ -19,7 +21,7 @@ from pacbayes.training import Epoch
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
 HALTED = "halted"
-"""By the machine, which says nothing about the trial: it is taken up again when the sweep goes on."""
+"""By the machine, it seems: the trial is taken up again when the sweep goes on."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def certify_trial(path: Path, options: Mapping[str, Any]) -> Outcome:
 
 
 def _noted(run: RunFolder, name: str, check: Callable[[RunFolder], None]) -> bool:
-    """Whether the run has the file, and was not cut off between the file and its line in the journal."""
+    """Whether the run has the file, and was not cut off between its line in the journal and the file."""
     if not os.path.lexists(run.path / name):
         return False
     try:
@@ -122,7 +124,8 @@ def _keep_prior(run: RunFolder, config: Config, priors: Path) -> None:
 
 def of_the_machine(error: Exception) -> bool:
     """Whether it is about the disk or the memory; PyTorch has words of its own where a CPU's is not enough."""
-    return isinstance(error, OSError | MemoryError) or "can't allocate memory" in str(error)
+    kinds = (OSError, MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
 
 
 def _words(error: Exception) -> str:
