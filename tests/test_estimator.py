@@ -353,8 +353,10 @@ def test_inputs_that_recur_are_pointed_out_where_their_draws_are_fixed():
     CertifiedClassifier(random_state=0, **options).fit(np.arange(200)[:, None] / 100, y)
 
 
-def test_a_preprocessing_that_mixes_small_examples_is_refused():
+@pytest.mark.parametrize("outlier", [1.0, 1e6])
+def test_a_preprocessing_that_mixes_small_examples_is_refused(outlier):
     x, y = 1e-6 * np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+    x[-1] *= outlier
     mixing = FunctionTransformer(lambda x: x - x.mean(0))
     with pytest.raises(InvalidInput, match="depends on the examples beside it"):
         CertifiedClassifier(preprocessing=mixing, random_state=0).fit(x, y)

@@ -5,6 +5,7 @@ One process alone is its own first and last, and nothing here touches ``torch.di
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ def join() -> None:
         return
     # Before they meet: imported later, and torch.func does, it would hold on to the group by default arguments, whose
     # threads would then be alive when the process ends, and abort it.
-    import torch.distributed.nn.functional
+    importlib.import_module("torch.distributed.nn.functional")
 
     cuda = torch.cuda.is_available()
     if cuda:

@@ -43,10 +43,12 @@ def test_penalty_is_the_formula(kl, m, delta, kappa):
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_a_delta_of_numpy_is_computed_with_in_full(kind):
+def test_numbers_of_numpy_are_computed_with_in_full(kind):
     delta = kind(0.001)
     assert penalty(2.0, 60_000, delta) == penalty(2.0, 60_000, float(delta))
     assert penalty(2.0, 60_000, delta, exact=True) == penalty(2.0, 60_000, float(delta), exact=True)
+    kl = kind(1234.5)
+    assert penalty(kl, 60_000, 0.025) == penalty(float(kl), 60_000, 0.025)
     assert chernoff_upper(0.1, 1000, delta) == chernoff_upper(0.1, 1000, float(delta))
     assert clopper_pearson_upper(3, 1000, delta) == clopper_pearson_upper(3, 1000, float(delta))
     assert catoni_parameter(0.1, 1.0, 1000, delta) == catoni_parameter(0.1, 1.0, 1000, float(delta))

@@ -11,6 +11,7 @@ import torch
 from small_nets import Applied, noise
 from torch import nn
 
+import pacbayes as pb
 from pacbayes import certify, fit, holdout_bound, stochastic
 from pacbayes.errors import UnsupportedModel
 from pacbayes.networks.held_aside import held_aside
@@ -204,12 +205,73 @@ def test_numbers_may_be_millions():
     assert "table" in net.fixed_part_changed()
 
 
-def test_a_set_has_one_order():
-    """Whatever the hashes of its words are: each process has its own."""
-    model = nn.Linear(4, 2)
-    model.options = {("drop", 0.1), ("eps", 1e-5), ("gain", 2.0)}
-    names = [name for name, _ in held_aside(model)]
-    assert [held for _, held in held_aside(model)] == [0.1, 1e-5, 2.0] and len(set(names)) == 3
+class Member:
+    def __init__(self, number):
+        self.tensor = torch.tensor([float(number)])
+
+
+def test_a_set_has_no_order():
+    """Neither by the hashes of words, which are others in each process, nor by where its members are in memory."""
+    model = Holds({"words": {("drop", 0.1), ("eps", 1e-5)}, "members": {Member(i) for i in range(20)}})
+    net = stochastic(model, 0.01)
+    assert all(copy.deepcopy(net).fixed_part_changed() is None for _ in range(5))
+    next(iter(net.model.held["members"])).tensor += 0.5
+    assert "members" in net.fixed_part_changed()
+
+
+@pytest.mark.parametrize("key", [1, "1"])
+def test_keys_that_read_alike_are_two(key):
+    net = stochastic(Holds({1: torch.zeros(2), "1": torch.zeros(2)}), 0.01)
+    net.model.held[key] += 1
+    assert "held" in net.fixed_part_changed()
+
+
+def test_tensors_on_pytorchs_own_modules_count():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model.shift = torch.zeros(4)
+    model.register_forward_pre_hook(lambda module, args: (args[0] + module.shift,))
+    net = stochastic(model, 0.01)
+    certify(net, noise(), draws=10)
+    net.model.shift += 1
+    with pytest.raises(UnsupportedModel, match="shift.*has changed since the prior"):
+        certify(net, noise(), draws=10)
+
+
+class Stores(nn.Module):
+    """Hands a weight on by way of another module."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.box = nn.Linear(4, 8), nn.Linear(8, 2), nn.Module()
+
+    def forward(self, x):
+        self.box.weight = self.first.weight
+        return self.last(torch.relu(x @ self.box.weight.T))
+
+
+def test_weights_that_are_handed_on_leave_nothing_that_cannot_be_copied():
+    net = stochastic(Stores(), 0.01)
+    fit(net, noise(), epochs=1)
+    certify(net, noise(), draws=10)
+    assert copy.deepcopy(net).prior_network().kl() == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
+def test_weights_that_a_hook_computes_anew_are_no_change():
+    """As weight_norm did before there were parametrizations."""
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 4)).requires_grad_(False), nn.ReLU(), nn.Linear(4, 2))
+    with torch.no_grad():
+        model(torch.zeros(1, 4))  # without gradients, or it could not be copied
+    net = stochastic(model, 0.01)
+    fit(net, noise(), epochs=1)
+    certify(net, noise(), draws=10)
+
+
+def test_our_own_centring_is_a_part_of_the_prior():
+    net = stochastic(pb.build("mnist-4-centred", (1, 12, 12), 2), 0.01)
+    before = net.fingerprint("prior")
+    net.model[0].offset.fill_(3.0)
+    assert net.fixed_part_changed() == "0.offset" and net.fingerprint("prior") != before
 
 
 @pytest.mark.parametrize("which", ["prior_mean", "prior_rho"])

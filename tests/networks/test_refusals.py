@@ -107,6 +107,45 @@ def test_a_model_that_mixes_examples_where_its_means_are_silent_is_refused():
         certify(stochastic(Beside(), 0.01), noise(), draws=10)
 
 
+def neighbours(net, x):
+    hidden = net.first(x)
+    return net.last(hidden + hidden.sign().roll(1, 0))
+
+
+@pytest.mark.parametrize("size", [1e3, 1e5, 1e7])
+def test_one_large_example_hides_nothing(size):
+    """What is rounding for it is none for the others."""
+    x, y = noise(200).x.clone(), noise(200).y
+    x[-1] *= size
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        certify(stochastic(Applied(neighbours), 0.01), (x, y), draws=10)
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        pb.features(nn.Sequential(Middle(), nn.Linear(4, 2)), (x, y))
+
+
+class Middle(nn.Module):
+    def forward(self, x):
+        return x - x.median(0).values
+
+
+class Gated(nn.Module):
+    """What mixes the examples is behind a gate that a draw opens or shuts."""
+
+    def __init__(self, gate):
+        super().__init__()
+        self.body, self.head, self.gate = nn.Linear(4, 8), nn.Linear(8, 2), nn.Parameter(torch.full((1,), gate))
+
+    def forward(self, x):
+        hidden = self.body(x).relu()
+        return self.head(hidden + self.gate.relu() * hidden.mean(0, keepdim=True))
+
+
+@pytest.mark.parametrize("gate", [-0.05, 0.0, 0.1, 0.3])
+def test_what_mixes_in_some_draws_only_is_refused(gate):
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        certify(stochastic(Gated(gate), 0.05), noise(), draws=10)
+
+
 class Noisy(nn.Module):
     def forward(self, x):
         return nn.functional.dropout(x, 0.5)

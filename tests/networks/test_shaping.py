@@ -118,6 +118,40 @@ def test_a_posterior_of_another_network_has_learnt_from_data_that_nobody_has_nam
     assert not again.trained_on.unnamed
 
 
+def test_weights_of_a_loop_stay_unnamed_after_another_was_named():
+    bound, prior = noise(300, 50), noise(200, 50, seed=1)
+    net = stochastic(pb.build("mlp", bound.shape, 2), 1e-4)
+    start = net.state()
+    learnt_by_heart(net, bound)
+    by_heart = net.state()
+    net.load_state(start)
+    learnt_by_heart(net, prior)
+    pb.freeze_prior(net, prior)
+    net.load_state(by_heart)
+    for again in (net.freeze_prior, lambda: pb.learn_prior(net, prior)):
+        with pytest.raises(pb.PacBayesError, match="learnt from data that nobody has named"):
+            again()
+    # Nor by the other way.
+    net.load_state(net.state(), "prior")
+    with pytest.raises(pb.PacBayesError, match="learnt from data that nobody has named"):
+        certify(net, bound, draws=10)
+
+
+def test_several_pairs_of_a_prior_and_a_posterior_may_be_loaded_in_turn():
+    data, pairs = noise(), []
+    for seed in (1, 2):
+        other = stochastic(nn.Linear(4, 2), 0.01)
+        pb.learn_prior(other, noise(seed=seed), pretraining={"epochs": 1}, training=None)
+        pb.fit(other, data, epochs=1)
+        pairs.append((other.state("prior"), other.state()))
+    net = stochastic(nn.Linear(4, 2), 0.01)
+    for prior, posterior in [*pairs, pairs[0]]:
+        for states in ({"prior": prior, "posterior": posterior}, {"posterior": posterior, "prior": prior}):
+            for which, state in states.items():
+                net.load_state(state, which)
+            assert certify(net, data, draws=10).check() == []
+
+
 @pytest.mark.parametrize("way", ["drawn", "conditional_moments"])
 def test_gradients_through_every_kind_of_pass_are_noticed(way):
     net, data = stochastic(nn.Linear(4, 2), 0.01), noise()

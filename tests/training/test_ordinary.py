@@ -336,6 +336,7 @@ class Images(nn.Module):
     ],
 )
 def test_images_of_any_layout(first, way):
+    pb.train_ordinary(Images(first, way), images(), epochs=1, augmentation="flip, shift 1")
     trained = pb.train_ordinary(Images(first, way), images(), epochs=6, batch_size=32)
     x, y = images()
     assert float((trained(x).argmax(1) != y).float().mean()) < 0.1
@@ -349,6 +350,29 @@ def test_batchnorm_needs_two_examples(own):
     pb.train_ordinary(model, images(33), batch_size=32, **options)
     with pytest.raises(InvalidInput, match="BatchNorm needs batches of 2 at least"):
         pb.train_ordinary(model, images(33), batch_size=1, **options)
+
+
+class Routed(nn.Module):
+    """Each example goes to one of two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        here = x[:, 0] > 3
+        hidden = x.new_zeros(len(x), 8)
+        hidden[here], hidden[~here] = self.first(x[here]), self.second(x[~here])
+        return self.last(hidden)
+
+
+def test_a_layer_that_gets_a_single_example_is_said_in_words():
+    x = torch.zeros(32, 4)
+    x[0] = 4.0
+    data = (x, torch.arange(32) % 3)
+    with pytest.raises(UnsupportedModel, match="one example at a time.*batchnorm=False"):
+        pb.train_ordinary(Routed(), data, epochs=1, batch_size=16)
+    pb.train_ordinary(Routed(), data, epochs=1, batch_size=16, batchnorm=False)
 
 
 class Words(nn.Module):

@@ -15,7 +15,7 @@ from torch import Tensor
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.constant import xi
 from pacbayes.bounds.deltas import check_delta
-from pacbayes.checks import check_number
+from pacbayes.checks import check_number, plain
 from pacbayes.errors import InvalidInput
 
 Value = TypeVar("Value", float, Tensor)
@@ -44,7 +44,7 @@ def penalty(kl: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool 
 
 def penalty_of_ratio(log_ratio: Value, m: int, delta: float, kappa: float = 1.0, *, exact: bool = False) -> Value:
     """:func:`penalty`, also for ``log dQ/dP`` at one network in place of the KL, its mean: that may be negative."""
-    delta = check_delta(delta)
+    delta, log_ratio = check_delta(delta), plain(log_ratio)
     if exact:
         return (log_ratio + math.log(xi(m) / delta)) * (kappa / m)
     if m < SMALLEST_M:

@@ -177,9 +177,13 @@ class Residual(nn.Module):
 
 
 class Centred(nn.Module):
+    offset: Tensor
+    scale: Tensor
+
     def __init__(self, offset: float, scale: float):
         super().__init__()
-        self.offset, self.scale = offset, scale
+        self.register_buffer("offset", torch.tensor(offset))
+        self.register_buffer("scale", torch.tensor(scale))
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.offset) / self.scale

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from array import array
 from collections import UserDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -32,7 +32,7 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor | complex]]:
     """Tensors, arrays and fractions that a model holds, but not as its parameters or buffers, each with a name.
 
     In attributes of classes of one's own and of their objects, in lists, dicts and objects that are no modules, in
-    hooks, closures and default arguments: however deep, and in the same order each time.
+    hooks, closures and default arguments: however deep. Several may have one name: see :func:`digests`.
     """
     seen = {id(t) for module in model.modules() for t in (*module._parameters.values(), *module._buffers.values())}
     seen |= {id(module) for module in model.modules()}
@@ -66,7 +66,7 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor | complex]]:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The plain attributes of an object and its classes; not tensors that PyTorch's own compute from their weights."""
+    """The plain attributes of an object and its classes; not tensors that PyTorch computes anew for each pass."""
     package = _package(type(value))
     if package in _NOT_LOOKED_INTO:
         return []
@@ -77,9 +77,9 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
             own |= {slot: getattr(value, slot, None) for slot in ([slots] if isinstance(slots, str) else slots)}
             own = {f"class.{key}": inside for key, inside in vars(kind).items() if key not in _OF_CLASSES} | own
     found = [(key, inside) for key, inside in own.items() if key not in _OF_MODULES and not isinstance(inside, _PLAIN)]
-    if package == "torch":
-        return [(k, v) for k, v in found if not isinstance(v, Tensor) and not k.startswith("_flat_weight")]
-    return found
+    hooks = getattr(value, "_forward_pre_hooks", {}).values()  # of weight_norm, say, as it was before parametrizations
+    anew = {getattr(hook, "name", None) for hook in hooks if _package(type(hook)) == "torch"}
+    return [(k, v) for k, v in found if k not in anew and not (package == "torch" and k.startswith("_flat_weight"))]
 
 
 def _package(kind: type) -> str:
@@ -93,7 +93,7 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
         return [(str(key), inside) for key, inside in value.items()]
     if isinstance(value, set | frozenset):
-        value = sorted(value, key=repr)  # else their order is another in each process
+        return [("one", inside) for inside in value]  # in an order that is another in each process
     if isinstance(value, list | tuple | deque):
         return [(str(place), inside) for place, inside in enumerate(value)]
     if isinstance(value, nn.Module):
@@ -115,6 +115,14 @@ def _content(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None  # nothing yet
+
+
+def digests(named: Iterable[tuple[str, Tensor | complex]]) -> dict[str, str]:
+    """The :func:`digest` of each; of all that have one name, as members of a set do, in an order of their own."""
+    found: dict[str, list[str]] = {}
+    for name, tensor in named:
+        found.setdefault(name, []).append(digest(tensor))
+    return {name: " ".join(sorted(each)) for name, each in found.items()}
 
 
 def digest(tensor: Tensor | complex) -> str:

@@ -67,8 +67,8 @@ def products(precision: str) -> Iterator[None]:
     finally:
         if before is not None:
             torch.set_float32_matmul_precision(before)
-        for kind, precision in zip(kinds, each, strict=True):
-            kind.fp32_precision = precision
+        for kind, own in zip(kinds, each, strict=True):
+            kind.fp32_precision = own
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.utils.checkpoint
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 from pacbayes.data.dataset import spread_rows
 from pacbayes.data.streamed import Inputs
 from pacbayes.errors import InvalidInput, PacBayesError, UnsupportedModel, first_line
-from pacbayes.networks.held_aside import digest, held_aside
+from pacbayes.networks.held_aside import digests, held_aside
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.normals import normals_like
 from pacbayes.networks.precision import full_precision
@@ -17,6 +19,7 @@ from pacbayes.networks.stochastic import StochasticNetwork
 
 # Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
 PROBES = 32
+_PROBES_OF_A_DRAW = 8
 
 
 @torch.no_grad()
@@ -28,7 +31,7 @@ def check_examples(net: StochasticNetwork, x: Inputs) -> None:
         refuse_other_weights(net, few[:1])
         for count in range(1, min(3, len(few)) + 1):
             net(few[:count], "independent", torch.Generator(net.mean.device).manual_seed(0))
-        refuse_what_mixes_examples(net, few, len(few))
+        refuse_what_mixes_examples(net, few, len(few), seeds=(0, 1))
         refuse_what_remembers(net, few)
         note_what_is_left_behind(net, few)
     except (RuntimeError, ValueError) as error:
@@ -86,20 +89,27 @@ def _look_back(net: StochasticNetwork, out: Tensor) -> None:
 
 
 @torch.no_grad()
-def refuse_what_mixes_examples(net: StochasticNetwork, x: Tensor, probes: int) -> None:
+def refuse_what_mixes_examples(net: StochasticNetwork, x: Tensor, probes: int, seeds: Sequence[int]) -> None:
     """Compare a batch with what its first two examples give, and so many of them each by itself.
 
-    All with one draw of the weights: at the means a whole branch may be silent.
+    At the means, and with a draw of the weights for each seed, and its mirror image: at the means a whole branch may be
+    silent, and in a draw another one.
     """
-    rows = spread_rows(len(x), probes)
     # Batches of other sizes are computed by other kernels: only in full precision do they agree.
     with full_precision():
-        weights = net.draw_weights(torch.Generator(net.mean.device).manual_seed(0))
-        together, pair, again = (_of_weights(net, weights, some) for some in (x, x[:2], x[:2]))
-        alone = torch.cat([_of_weights(net, weights, one) for one in x[rows].split(1)])
-    size = together.abs().amax(0)
-    same = near(again, pair, size)
-    if same and near(alone, together[rows], size) and near(pair, together[:2], size):
+        _refuse_what_mixes(net, net.mean.data, x, probes)
+        for seed in seeds:
+            weights = net.draw_weights(torch.Generator(net.mean.device).manual_seed(seed))
+            for drawn in (weights, 2 * net.mean - weights):
+                _refuse_what_mixes(net, drawn, x, min(probes, _PROBES_OF_A_DRAW))
+
+
+def _refuse_what_mixes(net: StochasticNetwork, weights: Tensor, x: Tensor, probes: int) -> None:
+    rows = spread_rows(len(x), probes)
+    together, pair, again = (_of_weights(net, weights, some) for some in (x, x[:2], x[:2]))
+    alone = torch.cat([_of_weights(net, weights, one) for one in x[rows].split(1)])
+    same = near(again, pair)
+    if same and near(alone, together[rows]) and near(pair, together[:2]):
         return
     if not bool(together.isfinite().all()):
         raise UnsupportedModel("the model's output is not finite: scale its inputs to size 1, or look for a 0/0 in it")
@@ -123,8 +133,7 @@ def refuse_what_remembers(net: StochasticNetwork, x: Tensor) -> None:
             _shared(net, x, 1)
             again = _shared(net, x, 0)
         last = _shared(net, x, 0)
-    size = first.abs().amax(0)
-    if not (near(again, first, size) and near(last, first, size)):
+    if not (near(again, first) and near(last, first)):
         raise UnsupportedModel(
             "the model's output depends on passes before it, or on whether gradients are wanted: it keeps what it "
             "has computed from its weights, and each pass has a draw of its own"
@@ -141,7 +150,7 @@ def note_what_is_left_behind(net: StochasticNetwork, x: Tensor) -> None:
 def _held_after(net: StochasticNetwork, x: Tensor, seed: int) -> dict[str, str]:
     with full_precision():
         net(x, "shared", torch.Generator(net.mean.device).manual_seed(seed))
-    return {name: digest(tensor) for name, tensor in held_aside(net.model)}
+    return digests(held_aside(net.model))
 
 
 def refuse_a_change(net: StochasticNetwork) -> None:
@@ -154,11 +163,12 @@ def refuse_a_change(net: StochasticNetwork) -> None:
         )
 
 
-def near(part: Tensor, whole: Tensor, size: Tensor) -> bool:
-    """The same numbers, but for rounding; ``size`` is the largest of each column."""
-    # A column may be the rounding of others that are larger.
-    rounding = min(1e-7 * float(size.max()), 1e-4)
-    return bool(((part - whole).abs() <= 1e-3 * whole.abs() + 1e-4 * size + rounding).all())
+def near(part: Tensor, whole: Tensor) -> bool:
+    """The same numbers, but for rounding. An example's own size says how much: another may be far larger."""
+    size = whole.abs().flatten(1).amax(1)
+    # What is near 0 by chance is the rounding of numbers that are as large as those of most examples.
+    allowed = (1e-4 * size + 1e-6 * size.median()).view(-1, *[1] * (whole.dim() - 1))
+    return bool(((part - whole).abs() <= 1e-3 * whole.abs() + allowed).all())
 
 
 def _shared(net: StochasticNetwork, x: Tensor, seed: int) -> Tensor:

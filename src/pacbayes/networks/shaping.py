@@ -18,8 +18,10 @@ def _unnamed(whose: str) -> Trace:
 
 
 OF_A_LOOP, OF_A_RUN = _unnamed("of a loop of one's own"), _unnamed("of the run of a single network")
-"""Data that nobody has named: those of a training loop, and those behind the module of ``load_single``."""
-_UNNAMED = (OF_A_LOOP.whole, OF_A_RUN.whole)
+OF_A_STATE = _unnamed("of a state from elsewhere")
+"""Data that nobody has named: those of a training loop, those behind the module of ``load_single``, and those behind
+weights that another network gave."""
+_UNNAMED = (OF_A_LOOP.whole, OF_A_RUN.whole, OF_A_STATE.whole)
 
 
 class Seen(list[Data | Trace]):

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from pacbayes import processes
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
-from pacbayes.checks import check_kind
 from pacbayes.data.trace import Trace
 from pacbayes.devices import has_triton
 from pacbayes.errors import InvalidInput, UnsupportedModel
@@ -28,11 +27,12 @@ from pacbayes.networks.distributions import (
     rho_of,
     scale_of,
 )
-from pacbayes.networks.held_aside import digest, held_aside
+from pacbayes.networks.held_aside import digest, digests, held_aside
 from pacbayes.networks.layers import Draw, Moments, OutputLinear, StochasticLayer
 from pacbayes.networks.normals import Normals, normals_like
 from pacbayes.networks.passes import Passes
-from pacbayes.networks.shaping import OF_A_LOOP, Looks, Seen, forget_data
+from pacbayes.networks.shaping import OF_A_LOOP, OF_A_STATE, Looks, Seen, forget_data
+from pacbayes.networks.state import digest_of, put_back, state_of, vectors_of
 
 
 def stochastic(
@@ -119,8 +119,8 @@ class StochasticNetwork(nn.Module):
         # How many single networks were drawn for a certificate.
         self.single_draws = 0
         self.looks = Looks()
-        # Digests of the weights that state() gave: they are this network's own.
-        self._given: set[str] = set()
+        # What had shaped the weights that state() gave, by their digests.
+        self.known: dict[str, Seen] = {}
         # Names of tensors that each pass overwrites: see refusals.py.
         self.left_behind: set[str] = set()
         conversion.refuse_what_no_file_stores(self.model)
@@ -188,20 +188,23 @@ class StochasticNetwork(nn.Module):
 
         One that suits (see :func:`pacbayes.bounds.catoni_parameter`) costs nothing, several their logarithm. Without
         this they are ``CATONI_GRID``. They must not depend on the bound data, so training since
-        :meth:`freeze_prior` is refused, and later a certificate on data for which a bound, or
-        :func:`pacbayes.test_error`, was computed before, of this network or a copy.
+        :meth:`freeze_prior` is refused, and later a certificate on data for which a certificate, a hold-out bound or
+        :func:`pacbayes.test_error` was computed before, of this network or a copy. What a loop of one's own saw of
+        them goes unnoticed.
         """
         values = check_catoni(values)
         moved = not (torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho))
-        named = len(self.trained_on.without(OF_A_LOOP))  # a loop that has moved nothing may have looked only
-        if moved or named > len(self.prior_trained_on):
+        named = self.trained_on.without(OF_A_LOOP, OF_A_STATE)  # a loop that has moved nothing may have looked only
+        if moved or len(named) > len(self.prior_trained_on):
             raise InvalidInput("C must be fixed before the posterior is trained, right after freeze_prior()")
-        self._take_catoni(values)
+        self.take_catoni(values)
 
-    def _take_catoni(self, values: tuple[float, ...]) -> None:
-        self.catoni = values
-        # They may have chosen it, and only certify() knows whether they are bound data.
-        self.seen_before_catoni = dict(self.looks)
+    def take_catoni(self, values: tuple[float, ...]) -> None:
+        """:meth:`fix_catoni`, of values that may have been fixed before."""
+        if values != self.catoni:
+            self.catoni = values
+            # They may have chosen it, and only certify() knows whether they are bound data.
+            self.seen_before_catoni = dict(self.looks)
 
     def prior_network(self) -> StochasticNetwork:
         """A copy whose posterior is the prior: the network before posterior training."""
@@ -319,53 +322,17 @@ class StochasticNetwork(nn.Module):
 
     def state(self, which: str = "posterior") -> dict[str, Tensor]:
         """Means and rhos of ``"posterior"`` or ``"prior"`` by the model's own names, with all that is fixed in it."""
-        tensors = self._fixed()
-        for kind, vector in self._vectors(which).items():
-            tensors |= {f"{kind}.{name}": part for name, part in self.parts(vector).items()}
-        if which == "prior" and self.catoni != CATONI_GRID:
-            tensors["catoni"] = torch.tensor(self.catoni, dtype=torch.float64)
-        self._given.add(self._weights_digest(which))
-        return {name: t.cpu().contiguous().clone() for name, t in tensors.items()}
+        tensors = state_of(self, which)
+        self.known[digest_of(tensors)] = Seen(self.trained_on if which == "posterior" else self.prior_trained_on)
+        return tensors
 
-    def _weights_digest(self, which: str) -> str:
-        return " ".join(digest(vector) for vector in self._vectors(which).values())
-
-    @torch.no_grad()
     def load_state(self, tensors: dict[str, Tensor], which: str = "posterior") -> None:
         """Put back what :meth:`state` gave, after a check of names, shapes, dtypes and values.
 
         They do not say which data shaped them: that the bound data did not shape the prior is for you to see to. A
         posterior of another network's, should it become a prior, has learnt from data that nobody has named.
         """
-        check_kind("the state", tensors, dict, "a dict of tensors, as net.state() gives it")
-        expected, tensors = self.state(which), dict(tensors)
-        expected.pop("catoni", None)
-        altered = which == "prior" and self.fixed_part_changed() is not None  # then it is not known what it was
-        values: tuple[float, ...] = CATONI_GRID
-        if which == "prior" and "catoni" in tensors:
-            stored = tensors.pop("catoni")
-            if stored.dtype != torch.float64 or stored.dim() != 1:
-                raise InvalidInput(f"'catoni' is {stored.dtype} {tuple(stored.shape)}, not float64 and a vector")
-            values = check_catoni(stored.tolist())
-        if odd := sorted(expected.keys() ^ tensors.keys()):
-            raise InvalidInput(f"the weights do not fit the model: {odd[0]!r} is in one of the two only")
-        for name, old in expected.items():
-            new = tensors[name]
-            if new.shape != old.shape or new.dtype != old.dtype:
-                raise InvalidInput(f"{name!r} is {new.dtype} {tuple(new.shape)}, not {old.dtype} {tuple(old.shape)}")
-            if new.is_floating_point() and not bool(new.isfinite().all()):
-                raise InvalidInput(f"{name!r} holds a value that is not finite")
-        for kind, vector in self._vectors(which).items():
-            vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in self.slots]))
-        self.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
-        if self._weights_digest(which) not in self._given and which == "posterior":
-            self.trained_on.note(OF_A_LOOP)
-        if which == "prior":
-            self.note_fixed()
-            if values != self.catoni:
-                self._take_catoni(values)
-            if altered or any(not torch.equal(tensors[name], old) for name, old in expected.items()):
-                self.prior_trained_on = Seen(self.trained_on)  # it may be a posterior of theirs
+        put_back(self, tensors, which)
 
     def load_state_dict(self, *_: object, **__: object) -> Any:
         """Refused: see :meth:`load_state`."""
@@ -375,17 +342,9 @@ class StochasticNetwork(nn.Module):
             "epoch: best = net.state(), and later net.load_state(best)"
         )
 
-    def _vectors(self, which: str) -> dict[str, Tensor]:
-        if which == "posterior":
-            return {"mean": self.mean, "rho": self.rho}
-        if which == "prior":
-            return {"mean": self.prior_mean, "rho": self.prior_rho}
-        # Not the value: it may be a whole set of weights.
-        raise InvalidInput("which must be 'prior' or 'posterior'")
-
     def fingerprint(self, which: str = "posterior") -> str:
         """SHA-256 of the safetensors file that holds :meth:`state`."""
-        return sha256(safetensors.torch.save(self.state(which)))
+        return sha256(safetensors.torch.save(state_of(self, which)))
 
     def fixed_part_changed(self) -> str | None:
         """The name of a buffer, a frozen weight or another tensor that the model holds, or of the prior's means or
@@ -395,9 +354,6 @@ class StochasticNetwork(nn.Module):
         names = {*now, *self._fixed_at_freeze} - self.left_behind
         return min((name for name in names if now.get(name) != self._fixed_at_freeze.get(name)), default=None)
 
-    def _fixed(self) -> dict[str, Tensor]:
-        return {f"fixed.{name}": t.detach() for name, t in self.model.state_dict().items()}
-
     def note_fixed(self) -> None:
         """What is fixed from now on, and must be the same where a bound is computed."""
         self._fixed_at_freeze = self._digests()
@@ -405,11 +361,11 @@ class StochasticNetwork(nn.Module):
     def _digests(self) -> dict[str, str]:
         # Buffers that are not saved count too: they may learn all the same.
         tensors = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
-        return {name: digest(t) for name, t in [*tensors.items(), *held_aside(self.model)]} | self._prior_digests()
+        return digests([*tensors.items(), *held_aside(self.model)]) | self._prior_digests()
 
     def _prior_digests(self) -> dict[str, str]:
         # It lies in buffers, where others may write.
-        return {f"the prior's {kind}": digest(vector) for kind, vector in self._vectors("prior").items()}
+        return {f"the prior's {kind}": digest(vector) for kind, vector in vectors_of(self, "prior").items()}
 
 
 def check_stochastic(net: object) -> None:

@@ -101,8 +101,8 @@ class GraphEngine:
     def _body(self, what: str, size: int, steps: int) -> Callable[[], None]:
         stage = self.stage
         positions = torch.arange(size * steps, device=stage.device)
-        # One short batch an epoch is not worth a compilation.
-        methods = self.compiled if size == stage.settings.batch_size else {}
+        # One short batch an epoch is not worth a compilation, unless it is all there is.
+        methods = self.compiled if size == min(stage.settings.batch_size, stage.m) else {}
         # Each step's part starts where compiled kernels can read it without a copy.
         aligned = math.ceil(self._noise_size(what, size) / 64) * 64
         noise = torch.empty((steps, aligned), device=stage.device, dtype=stage.net.mean.dtype)

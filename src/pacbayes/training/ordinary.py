@@ -215,8 +215,9 @@ class _Training:
         self.device = next(model.parameters()).device
         self.x, self.y = on_device(data.x, self.device), data.y.to(self.device)
         check_ordinary(data.shape, settings)
-        if len(data.shape) == 3:
-            self.model = _channels_last(self.model, self.x[:2])
+        self.channels_last = len(data.shape) == 3 and _takes_channels_last(self.model, self.x[:2])
+        if self.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.normalises = any(isinstance(module, _BatchNorm) for module in self.model.modules())
         if self.normalises and settings.batch_size == 1:
             raise InvalidInput("BatchNorm needs batches of 2 at least: take a larger batch_size, or batchnorm=False")
@@ -299,12 +300,12 @@ class _Training:
 
     def step(self, batch: Tensor, model: Callable[[Tensor], Tensor]) -> None:
         """One step of the model, or of a compiled form of it; adds to the sums of cross-entropy and errors."""
-        x, y = augmented(self.x[batch], self.changes, self.generator), self.y[batch]
+        x, y = self._augmented(batch), self.y[batch]
         own = None
         if self.settings.mixing:
             x, own = mixed(x, self.settings.mixing, self.generator)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            outputs = model(x).float()
+            outputs = _training_outputs(model, x).float()
         loss = F.cross_entropy(outputs, y, label_smoothing=self.settings.smoothing, reduction="none")
         if own is not None:
             other = F.cross_entropy(outputs, y.roll(1), label_smoothing=self.settings.smoothing, reduction="none")
@@ -359,7 +360,14 @@ class _Training:
         self.generator.manual_seed(derived_seed(settings.seed, settings.epochs))
         for batch in self._order().split(settings.batch_size):
             if len(batch) > 1:
-                yield augmented(self.x[batch], self.changes, self.generator)
+                yield self._augmented(batch)
+
+    def _augmented(self, batch: Tensor) -> Tensor:
+        x = augmented(self.x[batch], self.changes, self.generator)
+        if self.channels_last or not self.changes:
+            return x
+        # Not contiguous(), which leaves an image of one channel as it lies.
+        return x.clone(memory_format=torch.contiguous_format)
 
 
 class _CapturedStep:
@@ -380,14 +388,26 @@ class _CapturedStep:
         self.graph.replay()
 
 
-def _channels_last(model: nn.Module, x: Tensor) -> nn.Module:
-    """The model in the layout that is fastest for images, where it takes it: a Conv3d does not, nor an x.view()."""
+def _takes_channels_last(model: nn.Module, x: Tensor) -> bool:
+    """Whether the model takes the layout that is fastest for images: a Conv3d does not, nor an x.view()."""
     try:
         with torch.no_grad():
             _outputs(copy.deepcopy(model).to(memory_format=torch.channels_last), x)  # type: ignore[call-overload]
     except RuntimeError:
-        return model
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return False
+    return True
+
+
+def _training_outputs(model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    try:
+        return model(x)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UnsupportedModel(
+            "the model gives some of its layers one example at a time, of which a BatchNorm has no variance: take "
+            "batchnorm=False, and a smaller rate"
+        ) from error
 
 
 def _cycle(done: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pacbayes.data import as_data
 from pacbayes.errors import InvalidInput
-from pacbayes.networks.shaping import OF_A_LOOP, OF_A_RUN
+from pacbayes.networks.shaping import OF_A_LOOP, OF_A_RUN, OF_A_STATE
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.training.fit import Epoch, fit
 from pacbayes.training.settings import Settings
@@ -61,7 +61,7 @@ def freeze_prior(net: StochasticNetwork, *data: Any) -> None:
     if not data:
         raise InvalidInput("name the data that shaped this prior: freeze_prior(net, prior_data)")
     check_stochastic(net)
-    net.trained_on = net.trained_on.without(OF_A_LOOP, OF_A_RUN)
+    net.trained_on = net.trained_on.without(OF_A_LOOP, OF_A_RUN, OF_A_STATE)
     for some in data:
         net.trained_on.note(as_data(some, classes=net.classes))
     net.freeze_prior()
