@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from pacbayes.checks import check_count, plain
 from pacbayes.errors import InvalidInput, UnsupportedModel, first_line
 from pacbayes.networks.conversion import check_model, copied, inputs_like, output_name, replaced, uses_of_parameters
-from pacbayes.networks.watch import watched
+from pacbayes.networks.watch import first_argument, watched
 
 _FOLDS_INTO = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -42,7 +42,7 @@ def fold_batchnorm(model: nn.Module, x: Any) -> nn.Module:
     inputs: dict[nn.Module, list[Tensor]] = {norm: [] for norm in norms}
 
     def note(norm: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        inputs[norm].append([*args, *named.values()][0])
+        inputs[norm].append(first_argument(args, named))
 
     handles = [norm.register_forward_pre_hook(note, with_kwargs=True) for norm in norms]
     try:

@@ -133,27 +133,7 @@ class Passes:
             for rule in hidden:
                 self.binding.give_up(rule)
             hidden = []
-            try:
-                calls = self._watch(x, Draw("mean", zeros), moments)
-            except UnsupportedModel:  # a TypeError too, with words of its own
-                raise
-            except StopIteration as error:
-                raise UnsupportedModel(
-                    "the model asks for its own parameters, next(self.parameters()), and it has none: they are drawn. "
-                    "Take device and dtype of the inputs, or of a buffer"
-                ) from error
-            except AttributeError as error:
-                if not isinstance(error.obj, Moments):
-                    raise
-                raise UnsupportedModel(
-                    f"the model asks for the {error.name} of its last Linear's weight, which is drawn: take device and "
-                    "dtype of the inputs, or of a buffer"
-                ) from error
-            except TypeError as error:
-                raise UnsupportedModel(
-                    f"the model fails where its last Linear is drawn: {error}. Call that layer with its input alone, "
-                    "by position: head(h), not head(input=h); and keep layers in an nn.ModuleList, not in a list"
-                ) from error
+            calls = self._watch_without_rules(x, zeros, moments)
         for rule in hidden:
             for count, seen in calls.items():
                 if [call.rows for call in seen if call.layer is rule.layer] not in ([], [count]):
@@ -182,6 +162,30 @@ class Passes:
                 self.vmaps = False
                 self._together(x[:1], Draw("mean", zeros), moments, conditional=False)  # writes over what was kept
         self._ready = True
+
+    def _watch_without_rules(self, x: Tensor, zeros: Normals, moments: MomentsOf) -> dict[int, list[Call]]:
+        """:meth:`_watch` where no hidden layer has a rule, or why the model cannot do without."""
+        try:
+            return self._watch(x, Draw("mean", zeros), moments)
+        except UnsupportedModel:  # a TypeError too, with words of its own
+            raise
+        except StopIteration as error:
+            raise UnsupportedModel(
+                "the model asks for its own parameters, next(self.parameters()), and it has none: they are drawn. Take "
+                "device and dtype of the inputs, or of a buffer"
+            ) from error
+        except AttributeError as error:
+            if not isinstance(error.obj, Moments):
+                raise
+            raise UnsupportedModel(
+                f"the model asks for the {error.name} of its last Linear's weight, which is drawn: take device and "
+                "dtype of the inputs, or of a buffer"
+            ) from error
+        except TypeError as error:
+            raise UnsupportedModel(
+                f"the model fails where its last Linear is drawn: {error}. Call that layer with its input alone, by "
+                "position: head(h), not head(input=h); and keep layers in an nn.ModuleList, not in a list"
+            ) from error
 
     def _settle_products(self, x: Tensor, zeros: Normals, moments: MomentsOf) -> None:
         """Convolutions as products only where the model, with an x.view() say, takes the layout of their outputs."""

@@ -36,7 +36,7 @@ def watched(run: Callable[[], Result], layers: Iterable[nn.Module]) -> tuple[Res
     calls: list[Call] = []
 
     def note(layer: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], out: Tensor) -> None:
-        calls.append(Call(layer, len([*args, *named.values()][0]), out, out._version))
+        calls.append(Call(layer, len(first_argument(args, named)), out, out._version))
 
     handles = [layer.register_forward_hook(note, with_kwargs=True) for layer in layers]
     try:
@@ -44,6 +44,11 @@ def watched(run: Callable[[], Result], layers: Iterable[nn.Module]) -> tuple[Res
     finally:
         for handle in handles:
             handle.remove()
+
+
+def first_argument(args: tuple[Tensor, ...], named: dict[str, Tensor]) -> Tensor:
+    """What a layer is given, whether by position or by name."""
+    return next(iter((*args, *named.values())))
 
 
 def has_fast_paths(model: nn.Module) -> bool:
