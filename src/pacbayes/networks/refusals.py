@@ -19,7 +19,7 @@ from pacbayes.networks.stochastic import StochasticNetwork
 
 # Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
 PROBES = 32
-_PROBES_OF_A_DRAW = 8
+_PROBES_OF_A_DRAW = 4
 
 
 @torch.no_grad()
