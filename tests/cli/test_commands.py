@@ -329,7 +329,8 @@ def test_a_count_that_was_not_repeated_is_no_success(data_file, pacbayes_main, t
     assert pacbayes_main("certify", run, "--draws", 100, "--test-draws", 2).status == 0
     assert pacbayes_main("verify", run, "--recompute").status == 0
     gone = pacbayes_main("verify", run, "--data", tmp_path / "typo.npz")
-    assert gone.status == 1 and "typo.npz: no such file" in gone.err
+    assert gone.status == 1 and "1 failed" in gone.out
+    assert any(line.startswith("failed") and "typo.npz: no such file" in line for line in gone.out.splitlines())
     (tmp_path / "data.npz").rename(tmp_path / "elsewhere.npz")
     assert pacbayes_main("verify", run).status == 0
     missing = pacbayes_main("verify", run, "--recompute")

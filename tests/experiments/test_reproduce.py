@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from pacbayes.certificates.wording import rounded_up
 from pacbayes.errors import InvalidInput, RunError
-from pacbayes.experiments import experiments, read_results, reproduce, write_tables
+from pacbayes.experiments import experiments, read_results, referred, reproduce, write_tables
 from pacbayes.experiments.results import append_result
 from pacbayes.experiments.speed import Speed, save_speed
+from pacbayes.experiments.tables import headline_table
 from pacbayes.runs import RunFolder, verify_run
 from pacbayes.runs.check import Check
 
@@ -76,6 +78,18 @@ def test_a_setting_that_came_later_was_at_its_default(tiny, tmp_path):
     record["config"]["posterior"]["kappa"] = 0.25
     (tmp_path / "tiny.jsonl").write_text(json.dumps(record) + "\n")
     assert len(run(tiny, tmp_path, rows=["G invKL"])) == 2
+
+
+def test_a_result_without_a_configuration_is_what_it_is_called(tiny, tmp_path):
+    [record] = run(tiny, tmp_path, rows=["G invKL"])
+    del record["config"], record["asked"]
+    row = tiny.configured("G invKL", "paper", 0, "cpu")
+    for change, runs in (({}, 1), ({"device": "another"}, 2), ({"seed": 1}, 2)):
+        (tmp_path / "tiny.jsonl").write_text(json.dumps({**record, **change}) + "\n")
+        said: list[str] = []
+        reproduce([row], tmp_path / "work", tmp_path, say=said.append)
+        assert len(read_results(tmp_path / "tiny.jsonl")) == runs
+        assert ("has its result already" if runs == 1 else "are of other settings or devices") in said[0]
 
 
 def test_rows_that_share_a_device_are_what_they_are_alone(tiny, tmp_path):
@@ -220,8 +234,11 @@ def test_a_row_whose_name_cannot_be_asked_for_is_refused(tmp_path):
 def test_a_row_that_fails_verification_does_not_count(tiny, tmp_path, monkeypatch):
     checks = [Check("arithmetic", "failed", "one and one are three")]
     monkeypatch.setattr("pacbayes.experiments.runner.verify_run", lambda run: checks)
-    with pytest.raises(RunError, match="G invKL: .* fails verification: arithmetic: one and one are three"):
-        run(tiny, tmp_path, rows=["G invKL"])
+    said: list[str] = []
+    with pytest.raises(RunError, match="1 of the rows failed: tiny, G invKL$"):
+        row = tiny.configured("G invKL", "paper", 0, "cpu")
+        reproduce([row], tmp_path / "work", tmp_path, say=said.append)
+    assert "fails verification: arithmetic: one and one are three" in said[-1]
     assert not (tmp_path / "tiny.jsonl").exists()
 
 
@@ -231,10 +248,11 @@ def test_a_row_that_fails_does_not_stop_the_others(tiny, tmp_path):
     posterior = replace(bad.config.posterior, schedule="3@1e30")
     bad = replace(bad, config=replace(bad.config, posterior=posterior))
     said: list[str] = []
-    with pytest.raises(RunError, match="1 of the rows failed: tiny, G invKL: posterior, epoch 0"):
+    with pytest.raises(RunError, match="1 of the rows failed: tiny, G invKL$"):
         reproduce([bad, good], tmp_path / "work", tmp_path, say=said.append)
     assert [r["row"] for r in read_results(tmp_path / "tiny.jsonl")] == ["S lbd"]
-    assert sum(line.startswith("failed: ") for line in said) == 1
+    (failed,) = [line for line in said if line.startswith("failed: ")]
+    assert failed.startswith("failed: tiny, G invKL: posterior, epoch 0")
 
 
 def test_a_long_stage_says_how_long_it_will_take(tiny, tmp_path):
@@ -302,3 +320,17 @@ def test_another_certificate_is_another_result(tiny, tmp_path):
     for draws in (row.draws, row.draws, 3000):
         reproduce([replace(row, draws=draws)], tmp_path / "work", tmp_path, say=lambda _: None)
     assert [record["draws"] for record in read_results(tmp_path / "tiny.jsonl")] == [row.draws, 3000]
+
+
+def test_the_rows_of_table_3_are_those_that_it_shows():
+    """Each is run by one command, and the page shows no other."""
+    root = Path(__file__).parents[2]
+    known = experiments(root / "experiments")
+    table = headline_table(known["headline"], known, root / "results")
+    for name in known["headline"].rows:
+        of, row = referred(known, known["headline"], name)
+        schedule = known["headline"].entry(name)["of"].get("schedule", "paper")
+        line = next(line for line in table.splitlines() if line.startswith(f"| {name} |"))
+        records = [r for r in read_results(root / "results" / f"{of.name}.jsonl") if r["row"] == row]
+        bounds = {rounded_up(r["risk_bound"], 4)[1:] for r in records if (r["schedule"], r["seed"]) == (schedule, 0)}
+        assert f"**{min(bounds)}** | {row}" in line

@@ -148,6 +148,20 @@ def test_an_evaluation_that_cannot_be_written_spoils_nothing(certified, monkeypa
     assert len(read_journal(certified).risk_bounds()) == 2
 
 
+@pytest.mark.parametrize("predictor", ["randomised", "majority"])
+def test_a_single_network_goes_with_its_certificate(predictor, certified):
+    """Nobody shall take it for what another certificate is about."""
+    file = certified.weights_file("single")
+    for seed in (1, 2):
+        certify_run(certified, predictor="single", seed=seed)
+        assert file.is_file() and "failed" not in {check.status for check in verify_run(certified)}
+    certify_run(certified, predictor=predictor, draws=200, test_draws=2)
+    assert not file.exists() and "failed" not in {check.status for check in verify_run(certified)}
+    certify_run(certified, predictor="single", seed=3)
+    assert file.is_file() and "failed" not in {check.status for check in verify_run(certified)}
+    assert certified.certificate().draw == 3
+
+
 def test_a_single_network_that_cannot_be_written_is_counted(certified, monkeypatch):
     def full(path, content):
         raise OSError("no space left")

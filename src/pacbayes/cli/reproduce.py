@@ -27,8 +27,8 @@ def reproduce(
     schedule: Annotated[
         str,
         typer.Option(
-            help="paper (its protocol) or short (fewer epochs, with rates, batch and optimiser to match); records and "
-            "hold-out rows have one of their own."
+            help="paper (its protocol) or short (fewer epochs, with rates, batch and optimiser to match); records, "
+            "hold-out rows and some of headline have one of their own."
         ),
     ] = "paper",
     concurrent: Annotated[int, typer.Option(min=1, help="Trainings at a time on the device.")] = 1,
@@ -45,7 +45,8 @@ def reproduce(
 ) -> None:
     """Run a table or figure of the paper, or records, and append each finished row to results/ID.jsonl.
 
-    Rows that are there already are not run again; a row that was cut off goes on where it was.
+    Rows with a result of the same configuration and kind of device are not run again; a row that was cut off goes on
+    where it was.
     """
     known = experiments(folder)
     if tables:
@@ -64,19 +65,22 @@ def reproduce(
         return
     names = list(dict.fromkeys(name.strip() for name in rows.split(","))) if rows else list(chosen.rows)
 
-    def configured(of: Experiment, name: str) -> Row:
-        row = of.configured(name, schedule, seed, device)
+    def configured(name: str) -> Row:
+        if chosen.kind in ("affine", "headline"):
+            of, there = referred(known, chosen, name)
+            own = chosen.entry(name)["of"].get("schedule", schedule)
+        else:
+            of, there, own = chosen, name, schedule
+        row = of.configured(there, own, seed, device)
         return row.with_options({"data_folder": data_folder}) if data_folder else row
 
     if chosen.kind == "affine":
         for name in names:
-            entry, of = chosen.entry(name), configured(*referred(known, chosen, name))
-            realisations = chosen.content["realisations"]
-            reproduce_affine(experiment, name, of, realisations, entry["paper"], work, results, tell)
+            entry, realisations = chosen.entry(name), chosen.content["realisations"]
+            reproduce_affine(experiment, name, configured(name), realisations, entry["paper"], work, results, tell)
         print(f"Results: {results / experiment}.jsonl")
         return
-    pairs = [referred(known, chosen, name) if chosen.kind == "headline" else (chosen, name) for name in names]
-    wanted = [configured(*pair) for pair in pairs]
+    wanted = [configured(name) for name in names]
     try:
         reproduce_rows(wanted, work, results, concurrent=concurrent, say=tell)
     except KeyboardInterrupt:

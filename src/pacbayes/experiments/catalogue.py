@@ -17,7 +17,7 @@ SCHEDULES = ("paper", "short")
 KINDS = {
     "training": "each row is trained and certified",
     "affine": "each row names a row of another experiment, whose bound is looked at around its estimated risk",
-    "headline": "each row names a row of another experiment, and stands for the best of its kind there",
+    "headline": "each row names a row of another experiment, the best of its kind so far",
     "records": "each row is trained and certified by a protocol of its own, to go below a bar",
     "holdout": "each row is trained and certified, and compared with the plain hold-out bound of its prior",
 }
@@ -101,8 +101,8 @@ def experiments(folder: Path) -> dict[str, Experiment]:
         for entry in experiment.content["rows"]:
             if "of" in entry:
                 referred(known, experiment, entry["row"])
-            if unknown := set(entry.get("also", [])) - known.keys():
-                raise InvalidInput(f"{experiment.name}, {entry['row']}: there is no experiment {min(unknown)!r}")
+            if entry.get("table", experiment.name) not in known:
+                raise InvalidInput(f"{experiment.name}, {entry['row']}: there is no experiment {entry['table']!r}")
     return known
 
 

@@ -41,7 +41,15 @@ def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int
     Each finished row is appended to ``EXPERIMENT.jsonl`` in the folder ``results``. A row that fails does not keep the
     others from being run; the error comes at the end.
     """
-    waiting = [row for row in rows if not _done(results, row.experiment, row.row, row)]
+    waiting = []
+    for row in rows:
+        records = [r for r in read_results(results / f"{row.experiment}.jsonl") if r["row"] == row.row]
+        if _done(records, row):
+            say(f"{row.experiment}, {row.row}, {row.schedule}: has its result already")
+            continue
+        if others := sorted({f"{r['schedule']}, seed {r['seed']}, {r['device']}" for r in records}):
+            say(f"{row.experiment}, {row.row}: its results are of other settings or devices ({'; '.join(others)})")
+        waiting.append(row)
     running: list[tuple[Row, Generator[None, None, None]]] = []
     failures: list[str] = []
     while waiting or running:
@@ -55,8 +63,8 @@ def reproduce(rows: Iterable[Row], work: Path, results: Path, *, concurrent: int
                 running.remove((row, job))
             except (PacBayesError, torch.OutOfMemoryError) as error:
                 running.remove((row, job))
-                failures.append(f"{row.experiment}, {row.row}: {error}")
-                say(f"failed: {failures[-1]}")
+                failures.append(f"{row.experiment}, {row.row}")
+                say(f"failed: {failures[-1]}: {error}")
     if failures:
         raise RunError(f"{len(failures)} of the rows failed: {'; '.join(failures)}")
 
@@ -66,7 +74,9 @@ def reproduce_affine(
     say: Say = print,
 ) -> None:  # fmt: skip
     """One row of the affine check: train the row ``of`` unless its run is there, then look at its bound."""
-    if _done(results, experiment, name, of):
+    records = [r for r in read_results(results / f"{experiment}.jsonl") if r["row"] == name]
+    if _done(records, of):
+        say(f"{experiment}, {name}: has its result already")
         return
     run = _folder(of, work)
     drain(_trained(run, of, say))
@@ -184,15 +194,21 @@ def _watch(label: str, say: Say) -> Watch:
     return watch
 
 
-def _done(results: Path, experiment: str, name: str, row: Row) -> bool:
-    """Whether there is a result of this very configuration; settings that came later were at their defaults."""
-    wanted = (name, row.schedule, _configuration(row))
-    records = [r for r in read_results(results / f"{experiment}.jsonl") if "config" in r]
-    # The oldest results do not say what kind of certificate was asked for.
-    return any(
-        (r["row"], r["schedule"], _filled(r["config"], row)) == wanted and r.get("asked", _asked(row)) == _asked(row)
-        for r in records
-    )
+def _done(records: list[dict[str, Any]], row: Row) -> bool:
+    """Whether there is a result of this very configuration; settings that came later were at their defaults.
+
+    The oldest results do not say their configuration, or what kind of certificate was asked for: they are taken for
+    what they are called, on the device that they name.
+    """
+
+    def same(record: dict[str, Any]) -> bool:
+        if "config" not in record:
+            where = device_name(row.config.device)
+            return (record["schedule"], record["seed"], record["device"]) == (row.schedule, row.config.seed, where)
+        found = (record["schedule"], _filled(record["config"], row), record.get("asked", _asked(row)))
+        return found == (row.schedule, _configuration(row), _asked(row))
+
+    return any(map(same, records))
 
 
 def _filled(config: dict[str, Any], row: Row) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def headline_table(experiment: Experiment, known: dict[str, Experiment], results
     charged = []
     for row in experiment.rows:
         entry, (other, _) = experiment.entry(row), referred(known, experiment, row)
-        files = {name: results / f"{name}.jsonl" for name in (other.name, *entry.get("also", []))}
+        table = entry.get("table", other.name)
+        files = {name: results / f"{name}.jsonl" for name in (table, other.name)}
         found = [
             (name, record)
             for name, file in files.items()
@@ -79,7 +80,7 @@ def headline_table(experiment: Experiment, known: dict[str, Experiment], results
         if best is not None:
             bound = _bound(best["risk_bound"])
             ahead = best["risk_bound"] <= entry["paper"]["risk_bound"]
-            of = "" if name == other.name else f" of {name}"
+            of = "" if name == table else f" of {name}"
             ours = [f"**{bound}**" if ahead else bound, f"{best['row']}{of}, {best['schedule']}, {best['seed']}"]
             if of:
                 level = penalty(best["kl"], best["m"], best["delta"] / _PRIORS_CHARGED)

@@ -37,7 +37,7 @@ from pacbayes.networks.state import digest_of, put_back, state_of, vectors_of
 
 def stochastic(
     model: nn.Module,
-    prior_variance: float = 0.01,
+    prior_variance: float = 0.001,
     *,
     distribution: str = "gaussian",
     layers: Iterable[str] | None = None,

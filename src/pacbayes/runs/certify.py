@@ -73,7 +73,7 @@ def certify_run(
             content = certificate.to_json()
             note(run, "certified", certificate.risk_bound, content)
             write_atomically(run.certificate_file, content)
-            forget_derived_files(run)
+            forget_derived_files(run, single=predictor == "single")
 
         return certificate, _evaluated(run, certificate, net, bound_data, test, test_draws)
 

@@ -27,8 +27,13 @@ EVENTS = {
     "signed": ("signature.json",),
 }
 """The files that each event writes."""
-DERIVED = [name for event in ("evaluated", "reported", "signed") for name in EVENTS[event]]
-"""Made from a certificate, and removed with it when another takes its place."""
+
+
+def derived_files(*, single: bool) -> list[str]:
+    """What goes when a certificate takes another's place: all that was made from that one, and the network that it was
+    for, unless the new one is for a single network, which was written before it."""
+    events = ("evaluated", "reported", "signed", *(() if single else ("drawn",)))
+    return [name for event in events for name in EVENTS[event]]
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,13 @@ class Journal:
     def files(self) -> dict[str, str]:
         """The present files and their hashes."""
         found: dict[str, str] = {}
+        before = ""
         for line in self.lines:
             if line.event == "certified":
-                found = {name: value for name, value in found.items() if name not in DERIVED}
+                gone = derived_files(single=before == "drawn")
+                found = {name: value for name, value in found.items() if name not in gone}
             found |= line.wrote
+            before = line.event
         return found
 
     def risk_bounds(self) -> list[float]:
@@ -131,9 +139,9 @@ def singles_drawn(run: RunFolder) -> int:
     return sum(line.event == "drawn" for line in read_journal(run).lines)
 
 
-def forget_derived_files(run: RunFolder) -> None:
-    """Remove what was made from a certificate that is about to be replaced."""
-    for name in DERIVED:
+def forget_derived_files(run: RunFolder, *, single: bool) -> None:
+    """Remove what goes with a certificate that has been replaced."""
+    for name in derived_files(single=single):
         (run.path / name).unlink(missing_ok=True)
 
 

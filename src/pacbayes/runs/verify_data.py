@@ -82,9 +82,7 @@ def _found(config: Config, at: Config, place: str | None) -> Generator[Check, No
     try:
         source = find(at.data, "train", folder=folder, download=False)
     except PacBayesError as error:
-        if place is not None:
-            raise  # the place is wrong, not the certificate
-        if isinstance(error, MissingData):
+        if isinstance(error, MissingData) and place is None:
             yield Check("data", OPEN, f"not at hand, so neither are split, m and the count: {error} (see --data)")
         else:
             yield Check("data", FAILED, str(error))
