@@ -34,6 +34,11 @@ def test_it_runs(words, tmp_path):
     assert "With probability at least 9" in done.stdout and "failed" not in done.stdout
 
 
+def test_the_sweep_is_that_of_the_page():
+    page = (EXAMPLES.parent / "docs" / "sweeps.md").read_text()
+    assert f"```toml\n{(EXAMPLES / 'sweep.toml').read_text()}```" in page
+
+
 def test_all_are_in_the_list():
     table = (EXAMPLES / "README.md").read_text()
     assert len(NAMES) == 7 and all(f"| `{name}.py` |" in table for name in NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from pacbayes.certificates.wording import rounded_up
 from pacbayes.cli.terminal import Interrupted, errors
 from pacbayes.training import Epoch
+
+_SLOW_EPOCH = 10.0
 
 
 class TrainingBar:
@@ -27,6 +30,7 @@ class TrainingBar:
             TimeRemainingColumn(), TextColumn("{task.fields[numbers]}"), console=errors,
         )  # fmt: skip
         self.tasks: dict[str, TaskID] = {}
+        self.last = time.monotonic()
 
     def __enter__(self) -> TrainingBar:
         if errors.is_terminal:
@@ -49,8 +53,14 @@ class TrainingBar:
             if stage not in self.tasks:
                 self.tasks[stage] = self.bar.add_task(stage, total=total, numbers="")
             self.bar.update(self.tasks[stage], completed=epoch.epoch + 1, numbers=numbers)
-        elif (epoch.epoch + 1) % max(1, total // 10) == 0 or epoch.epoch + 1 == total:
-            errors.print(f"{stage:<11} {epoch.epoch + 1:>4}/{total}  {numbers}", highlight=False)
+            return
+        took, self.last = time.monotonic() - self.last, time.monotonic()
+        done = epoch.epoch + 1
+        # The first epoch says how long the others will take, where that is worth saying.
+        slow = done == 1 < total and took > _SLOW_EPOCH
+        if done % max(1, total // 10) == 0 or done == total or slow:
+            left = f"  about {took * (total - 1) / 60:.0f} min left" if slow else ""
+            errors.print(f"{stage:<11} {done:>4}/{total}  {numbers}{left}", highlight=False)
 
 
 class FractionBar:

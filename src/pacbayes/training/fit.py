@@ -48,6 +48,10 @@ class Epoch:
     kept_bound: float | None = None
     """The bound of those weights; of averaged ones, the last one's."""
 
+    def __str__(self) -> str:
+        kept = ", kept so far" if self.kept == self.epoch else ""
+        return f"epoch {self.epoch + 1}: risk {self.risk:.4f}, KL {self.kl:.4g}, bound {self.bound:.4f}{kept}"
+
     def record(self) -> dict[str, Any]:
         """For a line of JSON: without what there is not, such as lambda."""
         return {k: v for k, v in asdict(self).items() if v is not None}
