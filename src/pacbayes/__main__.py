@@ -5,6 +5,8 @@ import signal
 
 
 def main() -> None:
+    # Threads that wait by spinning make a busy machine ten times slower. PyTorch reads this when it is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # While PyTorch is imported, which takes seconds, there is nothing to put in order. And a KeyboardInterrupt would
     # not do: NumPy goes on from one inside its own import, and fails in another way.
     may_be_interrupted = signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -225,12 +225,21 @@ def test_a_budget_fixes_the_draws_before_any_result(trained, monkeypatch):
     assert issued.errors == original(net, data, issued.draws, 3) and issued.check() == []
 
 
-def test_the_number_of_draws_depends_on_time_alone(monkeypatch):
-    clock = iter(range(0, 10_000, 1))
-    monkeypatch.setattr(monte_carlo.time, "perf_counter", lambda: next(clock))
-    asked = []
-    # Each look at the clock is a second: 64 draws in one second, of ten.
-    assert draws_within(10.0, asked.append) == int(0.95 * 8 * 64) and asked == [64]
+@pytest.mark.parametrize("waits", [None, 1, 2, 3])
+def test_the_number_of_draws_depends_on_time_alone(waits, monkeypatch):
+    """Of three trials that are long enough the one in the middle: one that had to wait for other work says nothing."""
+    now, asked = 0.0, []
+
+    def count(draws):
+        nonlocal now
+        asked.append(draws)
+        now += draws / 1024 + (10.0 if len(asked) - 1 == waits else 0.0)
+
+    monkeypatch.setattr(monte_carlo.time, "perf_counter", lambda: now)
+    found = draws_within(20.0, count)
+    # 1/16 s, then 1/4, then 1: more than a fortieth of 20. Should one of the first two wait, it ends the search.
+    assert asked == ([64, 256, 1024, 1024, 1024] if waits != 1 else [64, 256, 256, 256])
+    assert found == int(0.95 * (20 - now) * 1024)
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])

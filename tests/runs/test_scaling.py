@@ -55,7 +55,8 @@ def test_a_table_is_scaled_by_its_prior_data(config, tmp_path):
 
 
 def test_without_it_such_a_table_cannot_be_learnt(config, tmp_path):
-    run = train_run(config.with_options({"scaling": "none"}), tmp_path / "run")
+    with pytest.warns(UserWarning, match="inputs are as large as"):
+        run = train_run(config.with_options({"scaling": "none"}), tmp_path / "run")
     assert certify_run(run, draws=2000, test_draws=2, seed=1)[0].risk_bound > 0.5
     assert "scaling" not in statuses(run)
 

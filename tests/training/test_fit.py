@@ -349,3 +349,24 @@ def test_the_profile_divergence_is_what_is_penalised_and_recorded(blobs, small_n
         expected = net.kl() if divergence == "kl" else net.profile_kl()
         assert last.kl == pytest.approx(expected.item(), rel=1e-9)
         assert last.bound < first.bound
+
+
+class Divided(torch.nn.Linear):
+    def forward(self, x):
+        return super().forward(x / 255)
+
+
+def test_inputs_that_are_far_too_large_are_pointed_out(blobs, small_net):
+    """As the first drawn layer gets them: a model may see to it."""
+    x, y = blobs()
+    pixels = (255 * x / x.abs().max(), y)
+    with pytest.warns(UserWarning, match="inputs are as large as 255, and networks learn best"):
+        fit(small_net(), pixels, epochs=1, rate=1e-4)
+    own = torch.nn.Sequential(Divided(4, 4).requires_grad_(False), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    fit(stochastic(own, 0.01), pixels, epochs=1)
+
+
+def test_an_epoch_reads_as_a_line(blobs, small_net):
+    lines: list[str] = []
+    history = fit(small_net(), blobs(), epochs=2, callback=lambda epoch: lines.append(str(epoch)))
+    assert lines[0].startswith("epoch 1: risk ") and f"bound {history.epochs[1].bound:.4f}" in lines[1]

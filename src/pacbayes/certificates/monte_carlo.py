@@ -164,17 +164,21 @@ def check_budget(seconds: float, sampling: str) -> None:
 def draws_within(seconds: float, count: Callable[[int], object]) -> int:
     """How many draws ``count(draws)`` makes in this time, from a few short trials whose results are not looked at."""
     start = time.perf_counter()
-    draws = 64
-    while True:
+
+    def timed(draws: int) -> float:
         before = time.perf_counter()
         count(draws)
-        now = time.perf_counter()
-        enough = now - before > seconds / 20 or now - start > seconds / 4
-        left = max(0.0, seconds - (now - start))
-        # All processes go by the clock of the first.
-        if found := processes.from_first(max(1, math.floor(0.95 * left * draws / (now - before))) if enough else 0):
-            return found
+        return time.perf_counter() - before
+
+    draws, took = 64, timed(64)
+    # All processes go by the clock of the first.
+    while not processes.from_first(int(took > seconds / 40 or time.perf_counter() - start > seconds / 4)):
         draws *= 4
+        took = timed(draws)
+    # One trial may have had to wait for other work.
+    took = sorted([took, timed(draws), timed(draws)])[1]
+    left = max(0.0, seconds - (time.perf_counter() - start))
+    return processes.from_first(max(1, math.floor(0.95 * left * draws / took)))
 
 
 @torch.no_grad()

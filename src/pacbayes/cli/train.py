@@ -311,8 +311,6 @@ def _show(config: Config | None, data: SplitData) -> None:
         warnings.warn(words, stacklevel=2)
     for words in doubts([data.prior] if data.prior is not None else [], data.bound):
         warnings.warn(words, stacklevel=2)
-    if config is not None and not config.scales(whole.shape) and float(whole.x[:1000].abs().max()) > 30:
-        print("unscaled: inputs are far from size 1; divide them by constants that you know without looking at them")
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -9,16 +9,19 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pacbayes.bounds.binary_kl import kl_inverse
 from pacbayes.bounds.pac_bayes import penalty
 from pacbayes.checks import check_kind
 from pacbayes.data import Data, as_data
+from pacbayes.data.dataset import spread_rows
 from pacbayes.errors import InvalidInput, NonFinite
 from pacbayes.networks.distributions import scale_of
+from pacbayes.networks.layers import StochasticLayer
 from pacbayes.networks.refusals import check_examples
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
+from pacbayes.networks.watch import first_argument
 from pacbayes.training.checkpoints import Checkpoint
 from pacbayes.training.engine import Engine, engine_for
 from pacbayes.training.settings import Settings, learning_rates
@@ -143,6 +146,7 @@ def fitting(
     check_stochastic(net)
     data = as_data(data, classes=net.classes)
     check_fit(net, data, settings)
+    _point_out_large_inputs(net, data)
     net.objective = settings.name
     net.trained_on.note(data)
     net.looks.note(data)  # its history shows bounds
@@ -207,6 +211,7 @@ def fitting(
 
 
 _WEIGHTS = ("mean", "rho")
+_LOOKED_AT, _LARGE = 100, 30
 
 
 @dataclass
@@ -317,3 +322,26 @@ def check_fit(net: StochasticNetwork, data: Data, settings: Settings) -> None:
     if settings.estimator == "closed-form" and net.classes != 2:
         raise InvalidInput(f"the closed form holds for two classes, not {net.classes}: take estimator 'auto'")
     check_examples(net, data.x)
+
+
+@torch.no_grad()
+def _point_out_large_inputs(net: StochasticNetwork, data: Data) -> None:
+    """Those of the first layer, after whatever the model makes of its examples: pixels from 0 to 255, say."""
+    sizes: list[float] = []
+
+    def note(layer: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        sizes.append(float(first_argument(args, named).abs().max()))
+
+    layers = [module for module in net.model.modules() if isinstance(module, StochasticLayer)]
+    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in layers]
+    try:
+        net(data.x[spread_rows(len(data), _LOOKED_AT)].to(net.mean.device), "mean")
+    finally:
+        for handle in handles:
+            handle.remove()
+    if sizes and sizes[0] > _LARGE:
+        warnings.warn(
+            f"inputs are as large as {sizes[0]:.4g}, and networks learn best from inputs of size about 1: divide them "
+            "by constants that you know without looking at the bound data",
+            stacklevel=3,
+        )
