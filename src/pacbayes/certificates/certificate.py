@@ -106,7 +106,7 @@ class Certificate:
                 "certified risk",
                 f"<= {percent(self.risk_bound)}",
                 f"{rounded_up(self.risk_bound, 6)}, confidence {rounded_down(self.confidence):g}"
-                + "; it says nothing" * (self.risk_bound == 1),
+                + "; it says nothing" * _says_nothing(self.risk_bound),
             ),
             ("empirical risk", f"{100 * self.empirical_risk:.2f} %", f"{how}{shown} {what} in {self.visits} visits"),
             ("KL(Q‖P)", f"{self.kl:.4f}", f"nats{self._about_kl()}"),
@@ -127,7 +127,7 @@ class Certificate:
             rows.append(("chosen among", f"{self.priors:,}", "priors: each is charged delta divided by their number"))
         if len(self.parts) > 1:
             others = ", ".join(
-                f"{name} {percent(v) if v < 1 else 'says nothing'}"
+                f"{name} {'says nothing' if _says_nothing(v) else percent(v)}"
                 for name, v in self.parts.items()
                 if name != self.part
             )
@@ -200,3 +200,8 @@ class Certificate:
 
 def check_certificate(certificate: object) -> None:
     check_kind("the certificate", certificate, Certificate, "one that certify() gave, or Certificate.load(path)")
+
+
+def _says_nothing(bound: float) -> bool:
+    """Of an error that is at most 100 %, as it is shown."""
+    return bound > 0.9999

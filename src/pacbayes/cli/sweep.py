@@ -72,6 +72,7 @@ def sweep(
             watch=table,
         )
     output().print(plain_table(result.columns(), result.rows()))
+    print("Bounds here are those of training, without what is charged and without the Monte-Carlo limit.")
     print_lines("\n".join(result.failures()))
     evaluation = RunFolder(result.run).evaluation()
     print(f"\n{result.certificate}\n{beside(result.certificate, evaluation)}\n{result.charge}\n")

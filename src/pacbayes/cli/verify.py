@@ -15,7 +15,7 @@ from pacbayes.cli.progress import fraction_bar
 from pacbayes.cli.terminal import print_lines
 from pacbayes.errors import RunError
 from pacbayes.runs import RunFolder, verification
-from pacbayes.runs.check import FAILED, PASSED
+from pacbayes.runs.check import FAILED, OPEN, PASSED
 
 
 def verify(
@@ -43,6 +43,8 @@ def verify(
     print("; ".join(f"{count} {status}" for status, count in counts.items()))
     if counts[FAILED]:
         sys.exit(1)
+    if open_ := dict.fromkeys(check.name for check in checks if check.status == OPEN):
+        print_lines(f"Not checked: {', '.join(open_)}.")
     print_lines(f"What is certified: {folder.certificate().sentence()}")
     if recompute and not any((check.name, check.status) == ("Monte Carlo", PASSED) for check in checks):
         raise RunError("the count was not repeated, as --recompute asks: see above why")

@@ -128,7 +128,10 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
     found = []
     for below in _visible(folder):
         if not below.is_dir():
-            raise DataError(f"{below}: only folders, one for each class, may lie in {folder}")
+            raise DataError(
+                f"{below} is no folder, and {folder} was read as a folder of images: only folders may lie in it, one "
+                "for each class"
+            )
         for file in _visible(below):
             if file.suffix.lower() not in FORMATS or not file.is_file():
                 raise _no_image(file)
