@@ -55,6 +55,35 @@ def test_examples_taken_twice_on_whatever_way(way, tmp_path):
     assert not (tmp_path / "stored").exists()
 
 
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint64, torch.tensor])
+def test_examples_are_those_that_were_asked_for(kind):
+    """Whatever numbers name them; repeats are marked, and nothing takes another's place."""
+    parts = [TensorDataset(1000 * part + torch.arange(200.0)[:, None], torch.arange(200) % 2) for part in range(2)]
+    order = np.random.default_rng(0).permutation(400)
+    data = as_data(Subset(ConcatDataset(parts), kind(order)))
+    wanted = torch.cat([part.tensors[0] for part in parts])[order]
+    assert torch.equal(data.x, wanted) and not data.repeats
+
+
+class Views(Subset):
+    """Two views of each example."""
+
+    def __len__(self):
+        return 2 * len(self.indices)
+
+    def __getitem__(self, place):
+        x, y = self.dataset[self.indices[place // 2]]
+        return x + place % 2, y
+
+    def __getitems__(self, places):
+        return [self[place] for place in places]
+
+
+def test_a_subset_of_ones_own_class_is_read_as_it_says():
+    views = as_data(Views(ONES, range(30)))
+    assert len(views) == 60 and torch.equal(views.x[1::2], views.x[::2] + 1) and not views.repeats
+
+
 def test_parts_that_do_not_meet_may_be_put_together(tmp_path):
     data = ConcatDataset([Subset(ONES, range(20)), Subset(Subset(ONES, range(20, 60)), range(40))])
     assert certify(stochastic(nn.Linear(4, 2), 0.01), data, draws=10).m == 60

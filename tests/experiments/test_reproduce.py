@@ -171,7 +171,12 @@ def test_the_projects_page_is_made_from_its_result_files(tmp_path):
     page = written.read_text()
     assert page == (root / "results" / "README.md").read_text()
     table_3 = next(part for part in page.split("\n\n") if part.startswith("| data, network, prior"))
-    assert table_3 in (root / "README.md").read_text()
+    # The README leaves out which row it was.
+    cells = [line.split(" | ") for line in table_3.splitlines()]
+    assert (
+        "\n".join(" | ".join(c for i, c in enumerate(row) if i != 2) for row in cells)
+        in (root / "README.md").read_text()
+    )
 
 
 RECORDS = """

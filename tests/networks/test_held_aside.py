@@ -224,6 +224,22 @@ def test_keys_that_read_alike_are_two(key):
     net = stochastic(Holds({1: torch.zeros(2), "1": torch.zeros(2)}), 0.01)
     net.model.held[key] += 1
     assert "held" in net.fixed_part_changed()
+    net.freeze_prior()
+    held = net.model.held
+    held[1], held["1"] = held["1"], held[1]
+    assert "held" in net.fixed_part_changed()
+
+
+class Permissive:
+    """An object that has every attribute."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def test_objects_with_every_attribute_may_be_held():
+    certify(stochastic(Holds(Permissive()), 0.01), noise(), draws=10)
 
 
 def test_tensors_on_pytorchs_own_modules_count():

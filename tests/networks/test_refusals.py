@@ -116,11 +116,38 @@ def neighbours(net, x):
 def test_one_large_example_hides_nothing(size):
     """What is rounding for it is none for the others."""
     x, y = noise(200).x.clone(), noise(200).y
-    x[-1] *= size
+    x[100] *= size
     with pytest.raises(UnsupportedModel, match="depends on the other examples"):
         certify(stochastic(Applied(neighbours), 0.01), (x, y), draws=10)
     with pytest.raises(UnsupportedModel, match="depends on the other examples"):
         pb.features(nn.Sequential(Middle(), nn.Linear(4, 2)), (x, y))
+
+
+class BesideALargeColumn(nn.Module):
+    def forward(self, x):
+        return torch.cat([x[:, :1], x[:, 1:] - x[:, 1:].mean(0)], 1)
+
+
+def test_one_large_column_hides_nothing():
+    x, y = noise(200).x.clone(), noise(200).y
+    x[:, 0] = 1e5 + 1e4 * x[:, 0]
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        pb.features(nn.Sequential(BesideALargeColumn(), nn.Linear(4, 2)), (x, y))
+    model = Applied(lambda net, x: net.last(net.first(x) - net.first(x).mean(0)))
+    with torch.no_grad():
+        model.last.bias[1] = -1e5
+    with pytest.raises(UnsupportedModel, match="depends on the other examples"):
+        certify(stochastic(model, 0.01), noise(200), draws=10)
+
+
+def test_rounding_where_numbers_cancel_is_no_mixing():
+    """Outputs that are differences of far larger numbers."""
+    x = 1e6 + torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Linear(4, 64), nn.Linear(64, 2))
+    with torch.no_grad():
+        model[0].weight -= model[0].weight.mean(1, keepdim=True)  # what all columns have in common is lost
+        model[0].bias.zero_()
+    certify(stochastic(model, 1e-14), (x, torch.arange(100) % 2), draws=10)
 
 
 class Middle(nn.Module):

@@ -249,3 +249,41 @@ def test_equal_data_of_another_origin_are_remembered_too():
         pb.learn_prior(net, data, pretraining={"epochs": 1}, training=None)
     with pytest.raises(InvalidInput, match="the prior was trained on some of these data"):
         certify(net, first, draws=10)
+
+
+def test_a_prior_that_was_written_over_is_not_the_one_that_was_known():
+    data, net = noise(), stochastic(nn.Linear(4, 2), 0.01)
+    first = net.state("prior")
+    pb.fit(net, data, epochs=1)
+    with torch.no_grad():
+        net.prior_mean.copy_(net.mean)
+        net.prior_rho.copy_(net.rho)
+    written = net.state("prior")
+    for state in (first, written):
+        net.load_state(state, "prior")
+    with pytest.raises(pb.PacBayesError, match="prior was trained on some of these data"):
+        certify(net, data, draws=10)
+
+
+def test_weights_that_are_the_prior_again_have_seen_what_it_has():
+    """Priors tried in turn, each with the posterior that begins there noted at once."""
+    data, net, priors = noise(), stochastic(nn.Linear(4, 2), 0.01), []
+    for seed in (1, 2):
+        pb.learn_prior(net, noise(seed=seed), pretraining={"epochs": 1}, training=None)
+        priors.append({which: net.state(which) for which in ("prior", "posterior")})
+    for prior in priors * 2:
+        for which, state in prior.items():
+            net.load_state(state, which)
+        net.state()
+        pb.fit(net, data, epochs=1)
+        assert certify(net, data, draws=10).check() == []
+
+
+def test_a_scale_does_not_name_what_another_networks_weights_have_seen():
+    data, net = noise(), stochastic(nn.Linear(4, 2), 0.01)
+    pb.fit(net, data, epochs=1)
+    other = stochastic(nn.Linear(4, 2), 0.01)
+    other.load_state(net.state())
+    with pytest.raises(pb.PacBayesError, match="nobody has named"):
+        pb.scale_prior(other, noise(seed=1))
+        certify(other, data, draws=10)

@@ -159,3 +159,23 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing(name, which):
     with pytest.raises(InvalidInput, match=message):
         net.load_state(bad, which)
     assert (net.fingerprint(), net.fingerprint("prior")) == before
+
+
+class Masked(nn.Module):
+    """A buffer of zeros and infinities, as a mask of attention is."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.zeros(4, 4).masked_fill(torch.ones(4, 4).triu(1) > 0, -math.inf))
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(x + self.mask.exp()[1])
+
+
+def test_a_mask_may_hold_infinities_where_it_held_them():
+    net = stochastic(Masked(), 0.01)
+    state = net.state()
+    net.load_state(state)
+    with pytest.raises(InvalidInput, match=r"fixed\.mask.*not finite"):
+        net.load_state(state | {"fixed.mask": torch.full((4, 4), math.inf)})

@@ -352,6 +352,18 @@ def test_batchnorm_needs_two_examples(own):
         pb.train_ordinary(model, images(33), batch_size=1, **options)
 
 
+class Viewed(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.view(len(x), -1))
+
+
+def test_a_model_that_views_its_images_at_once():
+    """They may come in another layout after a shift."""
+    data = (torch.randn(40, 3, 4, 4), torch.arange(40) % 2)
+    model = nn.Sequential(Viewed(48, 8), nn.ReLU(), nn.Linear(8, 2))
+    pb.train_ordinary(model, data, epochs=1, batchnorm=False, augmentation="shift 1")
+
+
 class Routed(nn.Module):
     """Each example goes to one of two layers."""
 

@@ -21,7 +21,7 @@ from pacbayes.bounds.deltas import check_deltas
 from pacbayes.bounds.pac_bayes import SMALLEST_M
 from pacbayes.certificates.bound_data import refuse_what_voids_a_bound
 from pacbayes.certificates.certify import DRAWS, MC_DELTA, divergences
-from pacbayes.certificates.evidence import Evidence, formulas_of
+from pacbayes.certificates.evidence import Evidence
 from pacbayes.certificates.monte_carlo import Progress, confusion_counts
 from pacbayes.certificates.records import record_of, same
 from pacbayes.certificates.wording import class_titles, confidence_percent, percent
@@ -94,7 +94,6 @@ class ClassCertificate:
         if not _shared_by_size(self.visits, self.m):
             raise InvalidInput("the visits of the classes are not shares of one number of draws, by their sizes")
         check_deltas(self.delta, self.mc_delta)
-        formulas_of(self.bound, "randomised")
 
     def _rows(self) -> Iterator[list[float]]:
         cell = lru_cache(maxsize=None)(self._cell)  # of many classes most cells are alike

@@ -1,6 +1,7 @@
 """What users have in memory, as ``Data``: pairs of arrays, tensors, lists, tables, and datasets of other libraries."""
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,7 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     if isinstance(data, Data):
         _check_outputs(data.classes, classes)
         return data
-    if isinstance(data, Subset | ConcatDataset):
-        _, places, whose = np.unique(origins(data), return_index=True, return_inverse=True)
-        if len(places) < len(whose):
-            # Taken twice, as Data.take() would: whatever counts the examples must know.
-            return as_data(Subset(data, places.tolist()), classes=classes, name=name).take(whose)
+    given = data
     class_names: tuple[str, ...] = ()
     if (arrays := arrays_of(data)) is not None:
         *data, class_names = arrays
@@ -52,7 +49,15 @@ def as_data(data: Any, *, classes: int | None = None, name: str = "data") -> Dat
     if classes is None:
         classes = len(class_names) or count_classes(labels)
     check_labels(labels, classes)
-    return Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name, class_names)
+    found = Data(x, torch.from_numpy(labels.astype(np.int64)), classes, name, class_names)
+    return _marked(found, origins(given)) if isinstance(given, Subset | ConcatDataset) else found
+
+
+def _marked(data: Data, whence: list[Any]) -> Data:
+    """Data some of which were taken twice, as by Data.take(): whatever counts the examples must know."""
+    first: dict[Any, int] = {}
+    places = [first.setdefault(origin, place) for place, origin in enumerate(whence)]
+    return data if len(first) == len(places) else replace(data, source=(data, np.array(places)))
 
 
 def _check_outputs(found: int, classes: int | None) -> None:

@@ -89,7 +89,7 @@ def _source(dataset: Any, part: str) -> tuple[int, Callable[[int, int], Arrays]]
     if (read := reader_of(dataset)) is not None:
         count = len(dataset)
         if isinstance(dataset, Dataset):
-            _refuse_repeats(len(np.unique(origins(dataset))) < count)
+            _refuse_repeats(len(set(origins(dataset))) < count)
         return count, read
     data = as_data(dataset)
     _refuse_repeats(data.repeats)

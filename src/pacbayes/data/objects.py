@@ -1,7 +1,10 @@
 """Datasets of other libraries, known by their shape and not by import: torch's, and those of Hugging Face."""
 
+import bisect
+import operator
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -50,28 +53,36 @@ def reader_of(dataset: Any) -> Callable[[int, int], Arrays] | None:
     return None
 
 
-def origins(dataset: Any) -> np.ndarray:
-    """For each example a number that says where it is from, below every Subset and ConcatDataset of torch: equal
-    numbers, the same example."""
-    return _origins(dataset, np.arange(len(dataset)), {})
+def origins(dataset: Any) -> list[Any]:
+    """Where each example is from, below every Subset and ConcatDataset of torch: equal ones are the same example."""
+    return [_origin(dataset, place) for place in range(len(dataset))]
 
 
-def _origins(dataset: Any, rows: np.ndarray, numbers: dict[int, int]) -> np.ndarray:
-    if isinstance(dataset, Subset):
-        return _origins(dataset.dataset, np.asarray(dataset.indices)[rows], numbers)
-    if rows.dtype.kind not in "iu":  # keys of a dataset without places
-        return np.unique(rows, return_inverse=True)[1]
-    if (rows < 0).any():
-        rows = np.where(rows < 0, rows + len(dataset), rows)
-    if isinstance(dataset, ConcatDataset):
-        ends = np.array(dataset.cumulative_sizes)
-        found, parts = np.empty_like(rows), np.searchsorted(ends, rows, side="right")
-        for part in np.unique(parts):
-            here = parts == part
-            start = ends[part - 1] if part else 0
-            found[here] = _origins(dataset.datasets[part], rows[here] - start, numbers)
-        return found
-    return numbers.setdefault(id(dataset), len(numbers)) * 2**40 + rows
+def _origin(dataset: Any, place: Any) -> tuple[int, Any]:
+    while True:
+        try:
+            place = operator.index(place)
+        except TypeError:
+            # The key of a dataset that has no places.
+            return id(dataset), place if isinstance(place, Hashable) else repr(place)
+        if place < 0:
+            with suppress(TypeError, NotImplementedError):  # there may be no length
+                place += len(dataset)
+        if _looks_up_as(dataset, Subset):
+            dataset, place = dataset.dataset, dataset.indices[place]
+        elif _looks_up_as(dataset, ConcatDataset):
+            part = bisect.bisect_right(dataset.cumulative_sizes, place)
+            place -= dataset.cumulative_sizes[part - 1] if part else 0
+            dataset = dataset.datasets[part]
+        else:
+            return id(dataset), place
+
+
+def _looks_up_as(dataset: Any, kind: type) -> bool:
+    """Whether its examples are those of this class, which one of one's own may change."""
+    return isinstance(dataset, kind) and all(
+        getattr(type(dataset), name) is getattr(kind, name) for name in ("__getitem__", "__len__")
+    )
 
 
 def _has_items(value: Any) -> bool:

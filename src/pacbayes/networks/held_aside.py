@@ -66,7 +66,7 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor | complex]]:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The plain attributes of an object and its classes; not tensors that PyTorch computes anew for each pass."""
+    """The plain attributes of an object and its classes; not the weights that recurrent layers hold once more."""
     package = _package(type(value))
     if package in _NOT_LOOKED_INTO:
         return []
@@ -77,9 +77,7 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
             own |= {slot: getattr(value, slot, None) for slot in ([slots] if isinstance(slots, str) else slots)}
             own = {f"class.{key}": inside for key, inside in vars(kind).items() if key not in _OF_CLASSES} | own
     found = [(key, inside) for key, inside in own.items() if key not in _OF_MODULES and not isinstance(inside, _PLAIN)]
-    hooks = getattr(value, "_forward_pre_hooks", {}).values()  # of weight_norm, say, as it was before parametrizations
-    anew = {getattr(hook, "name", None) for hook in hooks if _package(type(hook)) == "torch"}
-    return [(k, v) for k, v in found if k not in anew and not (package == "torch" and k.startswith("_flat_weight"))]
+    return [(k, v) for k, v in found if not (package == "torch" and k.startswith("_flat_weight"))]
 
 
 def _package(kind: type) -> str:
@@ -91,7 +89,8 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, SimpleNamespace | Namespace | UserDict):
         return list(vars(value).items())
     if isinstance(value, dict):
-        return [(str(key), inside) for key, inside in value.items()]
+        # Keys that read alike, 1 and "1", are two; but not by where they are in memory.
+        return [(k if type(k) is str else f"{type(k).__name__} {k}", inside) for k, inside in value.items()]
     if isinstance(value, set | frozenset):
         return [("one", inside) for inside in value]  # in an order that is another in each process
     if isinstance(value, list | tuple | deque):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Sequence
 
 import torch
@@ -19,7 +21,7 @@ from pacbayes.networks.stochastic import StochasticNetwork
 
 # Each is passed alone and with the others: a moving average over the batch, say, shows after its first examples only.
 PROBES = 32
-_PROBES_OF_A_DRAW = 4
+_PROBES_OF_A_DRAW = 8
 
 
 @torch.no_grad()
@@ -111,6 +113,8 @@ def _refuse_what_mixes(net: StochasticNetwork, weights: Tensor, x: Tensor, probe
     same = near(again, pair)
     if same and near(alone, together[rows]) and near(pair, together[:2]):
         return
+    if same and weights.dtype == torch.float32 and _alike_in_double(net, weights, x, rows):
+        return  # it was rounding, of numbers that cancel
     if not bool(together.isfinite().all()):
         raise UnsupportedModel("the model's output is not finite: scale its inputs to size 1, or look for a 0/0 in it")
     if not same:
@@ -122,6 +126,17 @@ def _refuse_what_mixes(net: StochasticNetwork, weights: Tensor, x: Tensor, probe
         "the model's output for an example depends on the other examples of the batch (a batch normalisation, "
         "or an operation over the first axis): there is no valid certificate for it"
     )
+
+
+def _alike_in_double(net: StochasticNetwork, weights: Tensor, x: Tensor, rows: Tensor) -> bool:
+    """The same comparison with 16 digits, where the model can be had with so many."""
+    try:
+        precise = copy.deepcopy(net).double()
+        together, pair = (_of_weights(precise, weights.double(), some.double()) for some in (x, x[:2]))
+        alone = torch.cat([_of_weights(precise, weights.double(), one.double()) for one in x[rows].split(1)])
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    return together.dtype == torch.float64 and near(alone, together[rows]) and near(pair, together[:2])
 
 
 def refuse_what_remembers(net: StochasticNetwork, x: Tensor) -> None:
@@ -164,11 +179,15 @@ def refuse_a_change(net: StochasticNetwork) -> None:
 
 
 def near(part: Tensor, whole: Tensor) -> bool:
-    """The same numbers, but for rounding. An example's own size says how much: another may be far larger."""
-    size = whole.abs().flatten(1).amax(1)
+    """The same numbers, but for rounding: of what is usual in a column and in the example's own row, whichever is less,
+    for one large column or example must not excuse the others."""
+    part, whole = part.flatten(1), whole.flatten(1)
+    sizes = whole.abs()
+    row = sizes.amax(1, keepdim=True)
+    column = sizes.where(sizes > 0, math.nan).nanmedian(0).values.nan_to_num(0)  # many may be silent
     # What is near 0 by chance is the rounding of numbers that are as large as those of most examples.
-    allowed = (1e-4 * size + 1e-6 * size.median()).view(-1, *[1] * (whole.dim() - 1))
-    return bool(((part - whole).abs() <= 1e-3 * whole.abs() + allowed).all())
+    allowed = 1e-3 * sizes + 3e-4 * torch.minimum(row, column) + min(1e-6 * float(row.median()), 1e-4)
+    return bool(((part - whole).abs() <= allowed).all())
 
 
 def _shared(net: StochasticNetwork, x: Tensor, seed: int) -> Tensor:

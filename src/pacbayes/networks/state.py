@@ -50,10 +50,12 @@ def put_back(net: StochasticNetwork, tensors: dict[str, Tensor], which: str) -> 
     altered = which == "prior" and net.fixed_part_changed() is not None  # then it is not known what it was
     values = _values_of_c(tensors) if which == "prior" and "catoni" in tensors else CATONI_GRID
     _check(tensors, expected)
+    changed = altered or any(not torch.equal(tensors[name].cpu(), old) for name, old in expected.items())
+    # Not strict: the names are those of state_dict(), some of which old kinds of modules do not take back.
+    fixed = {n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")}
+    net.model.load_state_dict(fixed, strict=False)
     for kind, vector in vectors_of(net, which).items():
         vector.copy_(torch.cat([tensors[f"{kind}.{name}"].flatten() for name in net.slots]))
-    net.model.load_state_dict({n.removeprefix("fixed."): t for n, t in tensors.items() if n.startswith("fixed.")})
-    changed = altered or any(not torch.equal(tensors[name], old) for name, old in expected.items())
     shaped = net.known.get(digest_of(tensors))
     if which == "posterior" and changed:
         for some in [OF_A_STATE] if shaped is None else shaped:
@@ -81,5 +83,6 @@ def _check(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         new = tensors[name]
         if new.shape != old.shape or new.dtype != old.dtype:
             raise InvalidInput(f"{name!r} is {new.dtype} {tuple(new.shape)}, not {old.dtype} {tuple(old.shape)}")
-        if new.is_floating_point() and not bool(new.isfinite().all()):
+        # A mask may hold infinities, where it held them before.
+        if new.is_floating_point() and not torch.equal(new.isfinite().cpu(), old.isfinite()):
             raise InvalidInput(f"{name!r} holds a value that is not finite")

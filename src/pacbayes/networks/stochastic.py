@@ -323,7 +323,12 @@ class StochasticNetwork(nn.Module):
     def state(self, which: str = "posterior") -> dict[str, Tensor]:
         """Means and rhos of ``"posterior"`` or ``"prior"`` by the model's own names, with all that is fixed in it."""
         tensors = state_of(self, which)
-        self.known[digest_of(tensors)] = Seen(self.trained_on if which == "posterior" else self.prior_trained_on)
+        is_prior = which == "prior" or (
+            torch.equal(self.mean, self.prior_mean) and torch.equal(self.rho, self.prior_rho)
+        )
+        # Of a prior that was written over nobody knows what had shaped it.
+        if not (is_prior and self.fixed_part_changed()):
+            self.known[digest_of(tensors)] = Seen(self.prior_trained_on if is_prior else self.trained_on)
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor], which: str = "posterior") -> None:

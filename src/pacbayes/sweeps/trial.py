@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pacbayes.errors import PacBayesError, RunError, first_line
 from pacbayes.files import sha256
 from pacbayes.runs import Config, RunFolder, certify_run, evaluate_run, train_run
@@ -124,8 +122,7 @@ def _keep_prior(run: RunFolder, config: Config, priors: Path) -> None:
 
 def of_the_machine(error: Exception) -> bool:
     """Whether it is about the disk or the memory; PyTorch has words of its own where a CPU's is not enough."""
-    kinds = (OSError, MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or "can't allocate memory" in str(error)
+    return isinstance(error, OSError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def _words(error: Exception) -> str:

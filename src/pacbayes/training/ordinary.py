@@ -392,7 +392,9 @@ def _takes_channels_last(model: nn.Module, x: Tensor) -> bool:
     """Whether the model takes the layout that is fastest for images: a Conv3d does not, nor an x.view()."""
     try:
         with torch.no_grad():
-            _outputs(copy.deepcopy(model).to(memory_format=torch.channels_last), x)  # type: ignore[call-overload]
+            trial = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for images in (x, x.to(memory_format=torch.channels_last)):  # as they come, and as augmentation leaves them
+                _outputs(trial, images)
     except RuntimeError:
         return False
     return True

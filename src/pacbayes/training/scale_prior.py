@@ -14,7 +14,7 @@ from pacbayes.checks import check_count, check_in_range, check_number, plain
 from pacbayes.data import Data, as_data
 from pacbayes.networks.layers import Draw
 from pacbayes.networks.normals import normals_like
-from pacbayes.networks.shaping import OF_A_LOOP, OF_A_STATE
+from pacbayes.networks.shaping import OF_A_LOOP
 from pacbayes.networks.stochastic import StochasticNetwork, check_stochastic
 from pacbayes.seeds import check_seed, derived_seed
 from pacbayes.training.fit import check_fit
@@ -89,7 +89,7 @@ def scale_prior(
         net.rho.copy_(start)
         raise
     # Whatever loop has made the means, these are its data.
-    net.trained_on = net.trained_on.without(OF_A_LOOP, OF_A_STATE)
+    net.trained_on = net.trained_on.without(OF_A_LOOP)
     net.trained_on.note(data)
     net.freeze_prior()
     return PriorScale(2**power, error, of_means)
