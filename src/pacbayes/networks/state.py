@@ -10,6 +10,7 @@ from torch import Tensor
 from pacbayes.bounds.catoni import CATONI_GRID, check_catoni
 from pacbayes.checks import check_kind
 from pacbayes.errors import InvalidInput
+from pacbayes.files import sha256
 from pacbayes.networks.held_aside import digest
 from pacbayes.networks.shaping import OF_A_STATE, Seen
 
@@ -38,7 +39,7 @@ def vectors_of(net: StochasticNetwork, which: str) -> dict[str, Tensor]:
 
 def digest_of(tensors: dict[str, Tensor]) -> str:
     """Of the weights and all that is fixed beside them."""
-    return " ".join(digest(tensors[name]) for name in sorted(tensors) if name != "catoni")
+    return sha256(" ".join(digest(tensors[name]) for name in sorted(tensors) if name != "catoni").encode())
 
 
 @torch.no_grad()
