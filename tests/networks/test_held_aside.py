@@ -272,12 +272,14 @@ def test_weights_that_are_handed_on_leave_nothing_that_cannot_be_copied():
     assert copy.deepcopy(net).prior_network().kl() == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
-def test_weights_that_a_hook_computes_anew_are_no_change():
-    """As weight_norm did before there were parametrizations."""
-    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 4)).requires_grad_(False), nn.ReLU(), nn.Linear(4, 2))
-    with torch.no_grad():
-        model(torch.zeros(1, 4))  # without gradients, or it could not be copied
+@pytest.mark.filterwarnings("ignore:.*_norm.*deprecated:FutureWarning")
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_weights_that_a_hook_computes_anew_are_no_change(norm):
+    """As these did before there were parametrizations."""
+    model = nn.Sequential(norm(nn.Linear(4, 4)).requires_grad_(False), nn.ReLU(), nn.Linear(4, 2)).eval()
+    if norm is nn.utils.weight_norm:
+        with torch.no_grad():
+            model(torch.zeros(1, 4))  # without gradients, or it could not be copied
     net = stochastic(model, 0.01)
     fit(net, noise(), epochs=1)
     certify(net, noise(), draws=10)

@@ -66,7 +66,7 @@ def held_aside(model: nn.Module) -> Iterator[tuple[str, Tensor | complex]]:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The plain attributes of an object and its classes; not the weights that recurrent layers hold once more."""
+    """The plain attributes of an object and its classes; not weights that PyTorch's layers hold once more."""
     package = _package(type(value))
     if package in _NOT_LOOKED_INTO:
         return []
@@ -77,7 +77,11 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
             own |= {slot: getattr(value, slot, None) for slot in ([slots] if isinstance(slots, str) else slots)}
             own = {f"class.{key}": inside for key, inside in vars(kind).items() if key not in _OF_CLASSES} | own
     found = [(key, inside) for key, inside in own.items() if key not in _OF_MODULES and not isinstance(inside, _PLAIN)]
-    return [(k, v) for k, v in found if not (package == "torch" and k.startswith("_flat_weight"))]
+    if package != "torch":
+        return found
+    # What weight_norm and spectral_norm, as they were before parametrizations, compute anew for each pass.
+    anew = {getattr(hook, "name", None) for hook in own["_forward_pre_hooks"].values()} if "_parameters" in own else ()
+    return [(k, v) for k, v in found if k not in anew and not k.startswith("_flat_weight")]
 
 
 def _package(kind: type) -> str:
